@@ -1,0 +1,1 @@
+"""The doors (command line, HTTP) and the wiring of all rooms."""

@@ -1,0 +1,1 @@
+"""What a model is: names, files, fit, templates, dialects."""

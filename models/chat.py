@@ -1,0 +1,242 @@
+"""What is asked and what comes back: one request, one stream of events, for every dialect."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Role(StrEnum):
+    """Who speaks."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the assistant made; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function offered to the model; `parameters` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A prompt to be rendered by the model's chat template."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    template_args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class RawPrompt:
+    """A prompt taken as it is: text, or token ids of the model's own vocabulary."""
+
+    content: str | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn. `temperature` 0 is greedy; neutral values switch a filter off."""
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+
+
+class ConstraintKind(StrEnum):
+    """In which language a constraint is written."""
+
+    JSON_OBJECT = "json_object"
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    LARK = "lark"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A shape the whole answer must have; `source` is the schema (JSON text), regex or grammar."""
+
+    kind: ConstraintKind
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop: `max_tokens` (None: as many as fit) and stop strings, which are not shown."""
+
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to one model. `logprobs`: how many alternatives a token (0: the chosen one
+    alone; None: off)."""
+
+    model: str
+    prompt: Conversation | RawPrompt
+    sampling: Sampling = Sampling()
+    limits: Limits = Limits()
+    constraint: Constraint | None = None
+    logprobs: int | None = None
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens. `prompt_tokens` includes `cached_tokens`; `completion_tokens` includes reasoning."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds: waiting in the queue, reading the prompt, and writing the answer."""
+
+    queue_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's bytes and its natural-log probability under the full softmax, before any filter."""
+
+    token: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The model is being loaded: `fraction` of its weights are in memory."""
+
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The request was accepted: its prompt's length, and the context it may grow to."""
+
+    prompt_tokens: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """The prompt is being read: `done` of `total` tokens, of which `cached` were not computed."""
+
+    done: int
+    total: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A piece of what the model thinks before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStart:
+    """A tool call begins."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a tool call's arguments (JSON text)."""
+
+    index: int
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEnd:
+    """A tool call is complete."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """The logprobs of the tokens behind the piece of text that follows."""
+
+    tokens: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer is complete. Always the last event."""
+
+    reason: FinishReason
+    usage: Usage
+    timings: Timings
+
+
+Event = (
+    Loading
+    | Started
+    | Prefill
+    | Text
+    | Reasoning
+    | ToolCallStart
+    | ToolCallDelta
+    | ToolCallEnd
+    | Logprobs
+    | Finished
+)

@@ -1,0 +1,1 @@
+"""Can this endpoint be trusted?"""

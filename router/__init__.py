@@ -1,0 +1,1 @@
+"""Where a request goes: this machine or a checked endpoint."""

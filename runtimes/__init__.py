@@ -1,0 +1,1 @@
+"""Who makes tokens: local engines behind a worker process, remote endpoints alike."""

@@ -1,0 +1,194 @@
+"""The contracts of this room: `Runtime` (a request in, events out) and `Executor` (rows of a step)."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.chat import Event, Loading, Request
+
+
+class LoadState(StrEnum):
+    """Where a local model is in its life."""
+
+    ABSENT = "absent"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model that may be asked for. `context` is what one request may use, in tokens (None before
+    the first load, where it is fitted to memory); `trained_context` is the model's own."""
+
+    id: str
+    created: int
+    context: int | None
+    trained_context: int
+    state: LoadState
+    size_bytes: int
+    memory_bytes: int = 0
+    expires_in_s: float | None = None
+    running: int = 0
+    waiting: int = 0
+
+
+class Runtime(Protocol):
+    """Anything that turns a request into tokens."""
+
+    def generate(self, request: Request) -> AsyncGenerator[Event, None]:
+        """Stream the answer; `Finished` is last. Closing the generator cancels the request within
+        one engine step. Raises a `RunnerError` before the first event or between events."""
+        ...
+
+
+class Cut(StrEnum):
+    """How far a sequence can be cut back: anywhere, anywhere its attention window is still there,
+    or nowhere (recurrent state)."""
+
+    ANY = "any"
+    WINDOW = "window"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What an executor can do, as data. Cells and rows are counted in tokens.
+
+    `max_sequences` handles can be open at once; a step takes `max_rows` tokens and gives at most
+    `max_outputs` rows of logits; `shares_prefix` says that forks share memory."""
+
+    cut: Cut
+    shares_prefix: bool
+    max_sequences: int
+    cells: int
+    max_rows: int
+    max_outputs: int
+    vocab_size: int
+
+
+Handle = int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence's part of a step: one token is decode, more are a chunk of prefill.
+    `position` is the first token's; with `wants_logits` the last token's logits are asked for."""
+
+    handle: Handle
+    tokens: Sequence[int] | NDArray[np.int32]
+    position: int
+    wants_logits: bool
+
+
+class Logits(Protocol):
+    """The logits of a step's rows, in the order of those rows that asked for them."""
+
+    def row(self, index: int) -> NDArray[np.float32]:
+        """The live row [vocab], writable, valid until the next step."""
+        ...
+
+
+Pick = Callable[[Logits], None]
+
+
+class CellsExhausted(Exception):
+    """The KV cache has no room for a step. Nothing of the step was applied."""
+
+
+class Executor(Protocol):
+    """A model with its KV cache. All calls come from the one thread that loaded it."""
+
+    @property
+    def caps(self) -> Caps: ...
+
+    def open(self) -> Handle:
+        """A new empty sequence. Raises IndexError when `max_sequences` are open."""
+        ...
+
+    def fork(self, source: Handle, length: int) -> Handle | None:
+        """A new sequence holding the first `length` tokens of `source`, or None where that cannot
+        be proven right (window gone, recurrent state of another position)."""
+        ...
+
+    def cut(self, handle: Handle, length: int) -> bool:
+        """Drop all tokens from `length` on. False, and nothing changed, where it is not possible."""
+        ...
+
+    def share(self, source: Handle, target: Handle, start: int, end: int) -> bool:
+        """Let `target` use `source`'s memory for [start, end), where both hold the same tokens.
+        False where the kind of memory does not allow it."""
+        ...
+
+    def close(self, handle: Handle) -> None:
+        """Forget a sequence; memory no other sequence shares becomes free."""
+        ...
+
+    def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
+        """Run one forward over `rows`; `pick` is called once it has been launched. `alone` keeps the
+        arithmetic of the single row independent of whatever else is in memory.
+        Raises CellsExhausted, or EngineFailed when the model cannot go on."""
+        ...
+
+    def memory(self) -> dict[str, Any]:
+        """Bytes by kind: weights, kv, compute."""
+        ...
+
+    def release(self) -> None:
+        """Free everything; no call may follow."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters of one loaded model since its load; the last block are present values.
+
+    `prompt_rows` counts prompt tokens that went through the model; `prompt_tokens` counts those that
+    were asked for, `cached_tokens` those of them that needed no computing."""
+
+    steps: int = 0
+    prompt_rows: int = 0
+    decode_rows: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    requests: int = 0
+    cancelled: int = 0
+    evictions: int = 0
+    preemptions: int = 0
+    running: int = 0
+    waiting: int = 0
+    cells: int = 0
+    cells_used: int = 0
+    sequences_idle: int = 0
+
+
+class ModelHost(Runtime, Protocol):
+    """All local models as one runtime: loads on first use, unloads when idle or short of memory."""
+
+    def models(self) -> list[ModelInfo]:
+        """Everything that may be asked for, loaded or not."""
+        ...
+
+    def loading(self) -> bool:
+        """Whether any model is being loaded right now."""
+        ...
+
+    def stats(self) -> dict[str, EngineStats]:
+        """Counters by model id, of the loaded models."""
+        ...
+
+    def load(self, model: str) -> AsyncGenerator[Loading, None]:
+        """Load a model ahead of its first request, with progress. Raises a `RunnerError`."""
+        ...
+
+    async def unload(self, model: str) -> None:
+        """Free a model's memory once its running requests have ended. Raises ModelNotFound."""
+        ...
+
+    async def close(self) -> None:
+        """Unload everything and end every worker process."""
+        ...
