@@ -1,0 +1,116 @@
+"""Masks that keep an answer in a shape: JSON schemas, regular expressions, grammars (llguidance)."""
+
+import warnings
+from typing import Any
+
+import llguidance
+import numpy as np
+from numpy.typing import NDArray
+
+from models.chat import Constraint, ConstraintKind
+from models.errors import RequestInvalid
+from runtimes.messages import Vocab
+
+_ANY_OBJECT = '{"type":"object"}'
+
+# Pretty-printed JSON passes; endless white space, where weak models get lost, does not.
+_LAYOUT = {"whitespace_flexible": True, "whitespace_pattern": r"(\n[ ]{0,40}|[ ]?)"}
+
+
+class _Tokenizer:
+    """What llguidance wants to know of a vocabulary. Its own text is never tokenized for masks that
+    start an answer, so greedy byte pieces serve."""
+
+    def __init__(self, vocab: Vocab) -> None:
+        self.eos_token_id = vocab.eos_id
+        self.bos_token_id = vocab.bos_id if vocab.bos_id >= 0 else None
+        self.tokens = [
+            b"\xff" + piece if i in vocab.control_ids else piece
+            for i, piece in enumerate(vocab.pieces)
+        ]
+        self.special_token_ids = sorted(vocab.control_ids)
+        self._by_bytes = {piece: i for i, piece in reversed(list(enumerate(vocab.pieces)))}
+        self._longest = max(map(len, self._by_bytes), default=1)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        data = text.encode() if isinstance(text, str) else text
+        ids: list[int] = []
+        at = 0
+        while at < len(data):
+            for n in range(min(self._longest, len(data) - at), 0, -1):
+                found = self._by_bytes.get(data[at : at + n])
+                if found is not None:
+                    ids.append(found)
+                    at += n
+                    break
+            else:
+                at += 1
+        return ids
+
+
+class ConstraintCompiler:
+    """Makes masks for one vocabulary. Building its table takes a second or more for a large
+    vocabulary, so it is done at the first constrained request."""
+
+    def __init__(self, vocab: Vocab) -> None:
+        self._vocab = vocab
+        self._tokenizer: Any = None
+
+    def compile(self, constraint: Constraint) -> "TokenMask":
+        """A fresh mask. Raises RequestInvalid naming what cannot be enforced."""
+        grammar = _grammar(constraint)
+        if self._tokenizer is None:
+            wrapper: Any = llguidance.TokenizerWrapper(_Tokenizer(self._vocab))
+            self._tokenizer = llguidance.LLTokenizer(wrapper)
+        matcher: Any = llguidance.LLMatcher(self._tokenizer, grammar)
+        if matcher.is_error():
+            raise RequestInvalid(_reason(matcher.get_error()), "response_format")
+        return TokenMask(matcher, len(self._vocab.pieces), self._vocab.end_ids)
+
+
+def _grammar(constraint: Constraint) -> str:
+    build: Any = llguidance.LLMatcher
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            match constraint.kind:
+                case ConstraintKind.JSON_OBJECT:
+                    return str(build.grammar_from_json_schema(_ANY_OBJECT, _LAYOUT))
+                case ConstraintKind.JSON_SCHEMA:
+                    return str(build.grammar_from_json_schema(constraint.source, _LAYOUT))
+                case ConstraintKind.REGEX:
+                    return str(build.grammar_from_regex(constraint.source))
+                case ConstraintKind.LARK:
+                    return str(build.grammar_from_lark(constraint.source))
+    except (ValueError, TypeError) as error:
+        raise RequestInvalid(_reason(str(error)), "response_format") from error
+
+
+def _reason(text: str) -> str:
+    return "This schema cannot be enforced: " + (" ".join(text.split()) or "unknown reason")[:300]
+
+
+class TokenMask:
+    """The state of one constrained answer."""
+
+    def __init__(self, matcher: Any, vocab_size: int, end_ids: frozenset[int]) -> None:
+        self._matcher = matcher
+        self._end_ids = np.array(sorted(end_ids), np.int64)
+        self._bits: NDArray[np.int32] = np.zeros((vocab_size + 31) // 32, np.int32)
+        self._size = vocab_size
+
+    def apply(self, row: NDArray[np.float32]) -> None:
+        """Forbid every token that would break the shape, in place. Where the shape is complete, and
+        only there, the tokens that end a turn are allowed."""
+        self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+        allowed = np.unpackbits(self._bits.view(np.uint8), bitorder="little")[: self._size]
+        ends = row[self._end_ids].copy() if self._matcher.is_accepting() else None
+        row[: self._size][allowed == 0] = -np.inf
+        row[self._size :] = -np.inf
+        if ends is not None:
+            row[self._end_ids] = ends
+
+    def accept(self, token: int) -> bool:
+        """Take note of the chosen token; False where the answer is complete with it."""
+        self._matcher.consume_token(token)
+        return not self._matcher.is_stopped()

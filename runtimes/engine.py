@@ -1,0 +1,246 @@
+"""One loaded model at work: schedule, run a step, take the tokens back."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from models.chat import FinishReason
+from models.errors import RequestInvalid
+from runtimes.base import CellsExhausted, EngineStats, Executor, Logits, Row
+from runtimes.constraints import ConstraintCompiler, TokenMask
+from runtimes.cost import StepCost
+from runtimes.jobs import Job, JobState
+from runtimes.messages import (
+    JobEnd,
+    NewToken,
+    PrefillProgress,
+    Rejected,
+    StepDone,
+    Submit,
+    Vocab,
+)
+from runtimes.sampling import Drawn, Sampler
+from runtimes.scheduler import Scheduler, Work
+
+
+@dataclass(slots=True)
+class _News:
+    """What the step has brought so far."""
+
+    tokens: list[NewToken] = field(default_factory=list[NewToken])
+    prefill: list[PrefillProgress] = field(default_factory=list[PrefillProgress])
+    ended: list[JobEnd] = field(default_factory=list[JobEnd])
+    rejected: list[Rejected] = field(default_factory=list[Rejected])
+
+
+class Engine:
+    """Runs on the thread that loaded the executor. `context` bounds a prompt and its answer."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        vocab: Vocab,
+        parallel: int,
+        context: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.scheduler = Scheduler(executor, parallel, clock)
+        self._x = executor
+        self._vocab = vocab
+        self._context = context
+        self._clock = clock
+        self._cost = StepCost(executor.caps.max_rows)
+        self._constraints = ConstraintCompiler(vocab)
+        self._stats = EngineStats(cells=executor.caps.cells)
+        self._news = _News()
+
+    # ------------------------------------------------------------------ requests
+
+    def submit(self, order: Submit) -> None:
+        """Queue a request."""
+        mask: TokenMask | None = None
+        if order.constraint is not None:
+            try:
+                mask = self._constraints.compile(order.constraint)
+            except RequestInvalid as error:
+                self._news.rejected.append(Rejected(order.id, error.message, error.param))
+                return
+        sampling = order.sampling
+        if sampling.seed is None:
+            sampling = replace(sampling, seed=random.getrandbits(63))
+        prompt = np.array(order.tokens, np.int32)
+        job = Job(
+            id=order.id,
+            prompt=prompt,
+            max_tokens=min(order.max_tokens, self._context - len(prompt)),
+            sampler=Sampler(sampling, order.logprobs, mask),
+            mask=mask,
+            exact=order.exact,
+            submitted_at=self._clock(),
+        )
+        self._count(requests=1, prompt_tokens=len(prompt))
+        self.scheduler.submit(job)
+
+    def cancel(self, job_id: int) -> None:
+        """Stop a request; what it computed stays reusable. Unknown ids have ended already."""
+        job = self.scheduler.find(job_id)
+        if job is not None:
+            self.scheduler.finish(job)
+            self._count(cancelled=1)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do or to tell."""
+        return not (self.scheduler.running or self.scheduler.waiting or self._news.rejected)
+
+    # ------------------------------------------------------------------ the loop's heart
+
+    def step(self) -> StepDone:
+        """Admit, plan, run, take back."""
+        for job in self.scheduler.admit():
+            self._welcome(job)
+        plan = self.scheduler.plan(self._budget())
+        if plan.shared:
+            self._run(plan.shared, alone=False)
+        for work in plan.alone:
+            if work.job.state is not JobState.WAITING:  # preempted by the step before
+                self._run((work,), alone=True)
+        return self._report()
+
+    def _budget(self) -> int:
+        streams = sum(job.state is JobState.DECODE for job in self.scheduler.running)
+        return self._cost.budget(streams)
+
+    def _welcome(self, job: Job) -> None:
+        self._count(cached_tokens=job.cached if not job.generated else 0)
+        self._news.prefill.append(PrefillProgress(job.id, job.computed, job.cached))
+        if job.pending == 0 and job.kept_logits is not None:
+            self._take(job, job.sampler.draw(job.kept_logits.copy()))
+
+    def _run(self, works: Sequence[Work], *, alone: bool) -> None:
+        """One forward; where cells run out, make room and try again with whoever is left."""
+        while works:
+            drawn: dict[int, Drawn] = {}
+            rows = [_row(work) for work in works]
+            asked = [w.job for w, row in zip(works, rows, strict=True) if row.wants_logits]
+            kept: dict[int, np.ndarray] = {}
+            started = self._clock()
+            try:
+                self._x.step(rows, lambda logits: self._pick(asked, logits, drawn, kept), alone=alone)
+            except CellsExhausted:
+                works = self._make_room(works)
+                continue
+            self._account(works, self._clock() - started)
+            for work in works:
+                self._take_back(work, drawn.get(work.job.id), kept.get(work.job.id))
+            return
+
+    def _pick(
+        self,
+        asked: Sequence[Job],
+        logits: Logits,
+        drawn: dict[int, Drawn],
+        kept: dict[int, np.ndarray],
+    ) -> None:
+        for index, job in enumerate(asked):
+            row = logits.row(index)
+            if not job.generated:
+                kept[job.id] = row.copy()  # the sampler writes into the row
+            drawn[job.id] = job.sampler.draw(row)
+
+    def _make_room(self, works: Sequence[Work]) -> Sequence[Work]:
+        try:
+            preempted = self.scheduler.relieve()
+        except MemoryError:
+            for work in works:
+                self._end(work.job, FinishReason.LENGTH)
+            return ()
+        return [w for w in works if w.job is not preempted]
+
+    def _take_back(self, work: Work, drawn: Drawn | None, logits: np.ndarray | None) -> None:
+        job = work.job
+        reading = job.state is JobState.PREFILL
+        self.scheduler.advance(work)
+        if reading:
+            done = min(job.computed, job.prompt_length)
+            self._news.prefill.append(PrefillProgress(job.id, done, job.cached))
+        if logits is not None and job.handle is not None:
+            self.scheduler.tree.mark(job.handle, logits)
+        if drawn is not None:
+            self._take(job, drawn)
+
+    def _take(self, job: Job, drawn: Drawn) -> None:
+        """A job has its next token."""
+        if not job.generated:
+            job.first_token_at = self._clock()
+        job.append(drawn.token)
+        self._news.tokens.append(NewToken(job.id, drawn.token, drawn.logprob, drawn.top))
+        more = job.mask.accept(drawn.token) if job.mask is not None else True
+        if drawn.token in self._vocab.end_ids or not more:
+            self._end(job, FinishReason.STOP)
+        elif job.generated >= job.max_tokens:
+            self._end(job, FinishReason.LENGTH)
+
+    def _end(self, job: Job, reason: FinishReason) -> None:
+        now = self._clock()
+        first = job.first_token_at or now
+        self._news.ended.append(
+            JobEnd(
+                id=job.id,
+                reason=reason,
+                cached=job.cached,
+                queue_s=job.admitted_at - job.submitted_at,
+                prefill_s=first - job.admitted_at,
+                decode_s=now - first,
+            )
+        )
+        self.scheduler.finish(job)
+
+    # ------------------------------------------------------------------ figures
+
+    def _account(self, works: Sequence[Work], seconds: float) -> None:
+        prompt = sum(
+            min(w.count, max(0, w.job.prompt_length - w.job.computed)) for w in works
+        )
+        total = sum(w.count for w in works)
+        self._cost.observe(prompt, seconds)
+        self._count(steps=1, prompt_rows=prompt, decode_rows=total - prompt)
+
+    def _count(self, **more: int) -> None:
+        self._stats = replace(
+            self._stats, **{name: getattr(self._stats, name) + n for name, n in more.items()}
+        )
+
+    def stats(self) -> EngineStats:
+        """Counters, and the present state."""
+        s = self.scheduler
+        return replace(
+            self._stats,
+            evictions=s.evictions,
+            preemptions=s.preemptions,
+            running=len(s.running),
+            waiting=len(s.waiting),
+            cells_used=s.cells_used,
+            sequences_idle=s.idle,
+        )
+
+    def _report(self) -> StepDone:
+        news, self._news = self._news, _News()
+        return StepDone(
+            tuple(news.tokens),
+            tuple(news.prefill),
+            tuple(news.ended),
+            tuple(news.rejected),
+            self.stats(),
+        )
+
+
+def _row(work: Work) -> Row:
+    job = work.job
+    assert job.handle is not None
+    end = job.computed + work.count
+    known = job.known
+    return Row(job.handle, known[job.computed : end], job.computed, end == len(known))

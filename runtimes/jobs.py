@@ -1,0 +1,100 @@
+"""One request inside the engine, from the queue to its last token."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtimes.base import Handle
+from runtimes.constraints import TokenMask
+from runtimes.radix import RadixTree, Tokens
+from runtimes.sampling import Sampler
+
+
+class JobState(StrEnum):
+    """Where a job is."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    ENDED = "ended"
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """`prompt` and the answer so far are the `known` tokens; the first `computed` of them are in the
+    sequence `handle`. `cached` counts those that were there when the job started.
+
+    `exact`: every forward of this job runs alone, so that its arithmetic does not depend on others.
+    `stops`: positions at which a prefill chunk must end. Times are the clock's seconds."""
+
+    id: int
+    prompt: Tokens
+    max_tokens: int
+    sampler: Sampler
+    mask: TokenMask | None = None
+    exact: bool = False
+    submitted_at: float = 0.0
+    state: JobState = JobState.WAITING
+    handle: Handle | None = None
+    computed: int = 0
+    cached: int = 0
+    uses: int = 0
+    generated: int = 0
+    admitted_at: float = 0.0
+    first_token_at: float = 0.0
+    stops: set[int] = field(default_factory=set[int])
+    kept_logits: NDArray[np.float32] | None = None
+    _buffer: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def known(self) -> Tokens:
+        """The prompt and the answer so far (a view)."""
+        if not len(self._buffer):
+            return self.prompt
+        return self._buffer[: len(self.prompt) + self.generated]
+
+    @property
+    def pending(self) -> int:
+        """How many known tokens have not been computed."""
+        return len(self.prompt) + self.generated - self.computed
+
+    def append(self, token: int) -> None:
+        """Add a generated token."""
+        end = len(self.prompt) + self.generated
+        if end >= len(self._buffer):
+            grown = np.empty(end + max(64, end // 2), np.int32)
+            grown[:end] = self.known
+            self._buffer = grown
+        self._buffer[end] = token
+        self.generated += 1
+
+    def start(self, handle: Handle, length: int, now: float) -> None:
+        """The job holds a sequence with its first `length` tokens, and reads the rest."""
+        self.handle, self.computed = handle, length
+        self.state = JobState.PREFILL if self.pending else JobState.DECODE
+        if not self.admitted_at:
+            self.admitted_at = now
+            self.cached = min(length, len(self.prompt))
+        if length < len(self.prompt):
+            self.kept_logits = None
+
+    def back_to_queue(self) -> None:
+        """Its memory was taken; it will be read again, the answer so far included."""
+        self.handle, self.computed, self.state = None, 0, JobState.WAITING
+        self.stops.clear()
+
+    def next_stop(self) -> int | None:
+        """The next position at which a chunk must end, if one lies ahead."""
+        return min((s for s in self.stops if s > self.computed), default=None)
+
+    def take_kept_logits(self, tree: RadixTree) -> bool:
+        """Find the logits kept at the end of exactly this prompt."""
+        kept = tree.marked(self.prompt) if not self.generated else None
+        self.kept_logits = kept if isinstance(kept, np.ndarray) else None
+        return self.kept_logits is not None

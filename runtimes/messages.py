@@ -1,0 +1,171 @@
+"""What travels over the pipe between the server and a model's worker process."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from models.chat import Constraint, FinishReason, Sampling
+from runtimes.base import EngineStats
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec:
+    """How to load a model. `executor` names the function that does it (`module:function`).
+
+    `context` is what one request may use, `cells` what all sequences together may, in tokens;
+    `parallel` how many requests run at once. `extra_buffers` lets the CPU backend repack weights for
+    wider instructions (faster prefill; traps on processors that advertise AMX without allowing it).
+    """
+
+    executor: str
+    path: Path
+    context: int
+    cells: int
+    parallel: int
+    threads: int
+    swa_full: bool = True
+    extra_buffers: bool = True
+    gpu_layers: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Vocab:
+    """A model's vocabulary: the bytes of each token id, those that end a turn, and what starts one.
+
+    `bos_text` is "" where the model has no such token. `control` ids are markup, not text."""
+
+    pieces: tuple[bytes, ...]
+    end_ids: frozenset[int]
+    control_ids: frozenset[int]
+    bos_id: int
+    eos_id: int
+    bos_text: str
+    eos_text: str
+    adds_bos: bool
+
+
+# ---------------------------------------------------------------------- to the worker
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Run a prompt. `exact` asks for arithmetic that does not depend on what else runs."""
+
+    id: int
+    tokens: tuple[int, ...]
+    sampling: Sampling
+    max_tokens: int
+    logprobs: int | None
+    constraint: Constraint | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop a request; what it computed stays in the cache."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Turn text into token ids. `specials`: markup in the text becomes its token."""
+
+    id: int
+    text: str
+    add_bos: bool
+    specials: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the process."""
+
+
+# ---------------------------------------------------------------------- from the worker
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """`fraction` of the weights are in memory."""
+
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model answers. `memory` is bytes by kind."""
+
+    vocab: Vocab
+    context: int
+    cells: int
+    memory: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The model could not be loaded."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The answer to `Encode`."""
+
+    id: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A request that cannot be run, for example for a schema nobody can enforce."""
+
+    id: int
+    message: str
+    param: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A generated token; `top` are the most likely ids with their logprobs, if asked for."""
+
+    id: int
+    token: int
+    logprob: float = 0.0
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """`done` of the prompt's tokens are in the cache, `cached` of them found there."""
+
+    id: int
+    done: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """A request is over. Times in seconds."""
+
+    id: int
+    reason: FinishReason
+    cached: int
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """All that one engine step brought, in one message."""
+
+    tokens: tuple[NewToken, ...] = ()
+    prefill: tuple[PrefillProgress, ...] = ()
+    ended: tuple[JobEnd, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    stats: EngineStats = field(default_factory=EngineStats)
+
+
+ToWorker = Submit | Cancel | Encode | Stop
+FromWorker = LoadProgress | Ready | LoadFailed | Encoded | StepDone

@@ -1,0 +1,127 @@
+"""The process of one loaded model.
+
+Two threads: the main one owns every call that computes; the other reads the pipe, answers `Encode`
+at once, and queues the rest. When the pipe closes, the process ends.
+"""
+
+import contextlib
+import importlib
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from models.errors import RunnerError
+from runtimes.base import Executor
+from runtimes.engine import Engine
+from runtimes.messages import (
+    Cancel,
+    Encode,
+    Encoded,
+    FromWorker,
+    LoadFailed,
+    LoadProgress,
+    LoadSpec,
+    Ready,
+    Stop,
+    Submit,
+    ToWorker,
+    Vocab,
+)
+
+
+class LoadedModel(Executor, Protocol):
+    """What an executor's `load` returns: the executor, and what the process needs beside it."""
+
+    def vocab(self) -> Vocab: ...
+
+    def encode(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]: ...
+
+    def probe(self) -> None: ...
+
+
+Load = Callable[[LoadSpec, Callable[[float], None]], LoadedModel]
+
+
+def main(connection: Connection, spec: LoadSpec) -> None:
+    """The process's entry. Reports a failed load as a message, and dies of nothing else."""
+    # A terminal's Ctrl-C reaches the whole group; the server decides when workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    pipe = _Pipe(connection)
+    try:
+        model = _load(spec, lambda fraction: pipe.send(LoadProgress(fraction)))
+        model.probe()
+        caps, vocab = model.caps, model.vocab()
+    except RunnerError as error:
+        pipe.send(LoadFailed(error.message))
+        return
+    engine = Engine(model, vocab, spec.parallel, min(spec.context, caps.cells))
+    pipe.send(Ready(vocab, min(spec.context, caps.cells), caps.cells, model.memory()))
+    orders: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
+    reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)
+    reader.start()
+    _run(engine, pipe, orders)
+    model.release()
+
+
+def _load(spec: LoadSpec, progress: Callable[[float], None]) -> LoadedModel:
+    module, _, function = spec.executor.partition(":")
+    load: Load = getattr(importlib.import_module(module), function)
+    return load(spec, progress)
+
+
+class _Pipe:
+    """The worker's end of the pipe, which both threads write to."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, message: FromWorker) -> None:
+        # The server may be gone; then the reader ends the process.
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            self._connection.send(message)
+
+    def receive(self) -> ToWorker:
+        return self._connection.recv()
+
+
+def _read(pipe: _Pipe, model: LoadedModel, orders: queue.SimpleQueue[ToWorker]) -> None:
+    while True:
+        try:
+            message = pipe.receive()
+        except (EOFError, OSError):
+            os._exit(0)  # the server is gone, and nobody waits for the step under way
+        if isinstance(message, Encode):
+            tokens = model.encode(message.text, message.add_bos, message.specials)
+            pipe.send(Encoded(message.id, tokens))
+        else:
+            orders.put(message)
+
+
+def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> None:
+    while True:
+        for order in _drain(orders, wait=engine.idle):
+            match order:
+                case Submit():
+                    engine.submit(order)
+                case Cancel(id=job_id):
+                    engine.cancel(job_id)
+                case Stop():
+                    return
+                case Encode():
+                    raise AssertionError("the reader answers this")
+        pipe.send(engine.step())
+
+
+def _drain(orders: queue.SimpleQueue[ToWorker], *, wait: bool) -> list[ToWorker]:
+    """All orders that have come; with `wait`, at least one."""
+    taken = [orders.get()] if wait else []
+    with contextlib.suppress(queue.Empty):
+        while True:
+            taken.append(orders.get_nowait())
+    return taken
