@@ -79,7 +79,6 @@ class Engine:
             sampler=Sampler(sampling, order.logprobs, mask),
             mask=mask,
             exact=order.exact,
-            submitted_at=self._clock(),
         )
         self._count(requests=1, prompt_tokens=len(prompt))
         self.scheduler.submit(job)
@@ -98,10 +97,14 @@ class Engine:
 
     # ------------------------------------------------------------------ the loop's heart
 
-    def step(self) -> StepDone:
-        """Admit, plan, run, take back."""
+    def admit(self) -> StepDone | None:
+        """Start what can start. Returns the news of that, so that they need not wait for the step."""
         for job in self.scheduler.admit():
             self._welcome(job)
+        return self._report() if self._news.prefill or self._news.rejected else None
+
+    def step(self) -> StepDone:
+        """Plan, run, take back."""
         plan = self.scheduler.plan(self._budget())
         if plan.shared:
             self._run(plan.shared, alone=False)
@@ -129,7 +132,9 @@ class Engine:
             kept: dict[int, np.ndarray] = {}
             started = self._clock()
             try:
-                self._x.step(rows, lambda logits: self._pick(asked, logits, drawn, kept), alone=alone)
+                self._x.step(
+                    rows, lambda logits: self._pick(asked, logits, drawn, kept), alone=alone
+                )
             except CellsExhausted:
                 works = self._make_room(works)
                 continue
@@ -174,8 +179,6 @@ class Engine:
 
     def _take(self, job: Job, drawn: Drawn) -> None:
         """A job has its next token."""
-        if not job.generated:
-            job.first_token_at = self._clock()
         job.append(drawn.token)
         self._news.tokens.append(NewToken(job.id, drawn.token, drawn.logprob, drawn.top))
         more = job.mask.accept(drawn.token) if job.mask is not None else True
@@ -185,26 +188,13 @@ class Engine:
             self._end(job, FinishReason.LENGTH)
 
     def _end(self, job: Job, reason: FinishReason) -> None:
-        now = self._clock()
-        first = job.first_token_at or now
-        self._news.ended.append(
-            JobEnd(
-                id=job.id,
-                reason=reason,
-                cached=job.cached,
-                queue_s=job.admitted_at - job.submitted_at,
-                prefill_s=first - job.admitted_at,
-                decode_s=now - first,
-            )
-        )
+        self._news.ended.append(JobEnd(job.id, reason, job.cached))
         self.scheduler.finish(job)
 
     # ------------------------------------------------------------------ figures
 
     def _account(self, works: Sequence[Work], seconds: float) -> None:
-        prompt = sum(
-            min(w.count, max(0, w.job.prompt_length - w.job.computed)) for w in works
-        )
+        prompt = sum(min(w.count, max(0, w.job.prompt_length - w.job.computed)) for w in works)
         total = sum(w.count for w in works)
         self._cost.observe(prompt, seconds)
         self._count(steps=1, prompt_rows=prompt, decode_rows=total - prompt)

@@ -27,7 +27,7 @@ class Job:
     sequence `handle`. `cached` counts those that were there when the job started.
 
     `exact`: every forward of this job runs alone, so that its arithmetic does not depend on others.
-    `stops`: positions at which a prefill chunk must end. Times are the clock's seconds."""
+    `stops`: positions at which a prefill chunk must end."""
 
     id: int
     prompt: Tokens
@@ -35,7 +35,6 @@ class Job:
     sampler: Sampler
     mask: TokenMask | None = None
     exact: bool = False
-    submitted_at: float = 0.0
     state: JobState = JobState.WAITING
     handle: Handle | None = None
     computed: int = 0
@@ -43,7 +42,6 @@ class Job:
     uses: int = 0
     generated: int = 0
     admitted_at: float = 0.0
-    first_token_at: float = 0.0
     stops: set[int] = field(default_factory=set[int])
     kept_logits: NDArray[np.float32] | None = None
     _buffer: Tokens = field(default_factory=lambda: np.empty(0, np.int32))

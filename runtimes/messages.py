@@ -146,14 +146,11 @@ class PrefillProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """A request is over. Times in seconds."""
+    """A request is over; `cached` of its prompt's tokens needed no computing."""
 
     id: int
     reason: FinishReason
     cached: int
-    queue_s: float
-    prefill_s: float
-    decode_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import contextlib
 import importlib
 import os
 import queue
-import signal
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -48,8 +47,9 @@ Load = Callable[[LoadSpec, Callable[[float], None]], LoadedModel]
 
 def main(connection: Connection, spec: LoadSpec) -> None:
     """The process's entry. Reports a failed load as a message, and dies of nothing else."""
-    # A terminal's Ctrl-C reaches the whole group; the server decides when workers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Signals to the whole group (Ctrl-C, a service manager's stop) are the server's to act on; it ends
+    # its workers through the pipe.
+    os.setsid()
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     pipe = _Pipe(connection)
     try:
@@ -115,7 +115,10 @@ def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> No
                     return
                 case Encode():
                     raise AssertionError("the reader answers this")
-        pipe.send(engine.step())
+        if (news := engine.admit()) is not None:
+            pipe.send(news)
+        if not engine.idle:
+            pipe.send(engine.step())
 
 
 def _drain(orders: queue.SimpleQueue[ToWorker], *, wait: bool) -> list[ToWorker]:

@@ -1,0 +1,300 @@
+"""All local models as one runtime: loaded at first use, kept while they are used, within a budget."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from models.card import Format, ModelCard
+from models.chat import Event, Loading, Request, Text
+from models.errors import (
+    EngineBusy,
+    EngineFailed,
+    ModelNotFound,
+    RunnerError,
+    RuntimeUnavailable,
+)
+from models.gguf import read_file
+from models.header import GgufHeader
+from runtimes.base import EngineStats, LoadState, ModelInfo
+from runtimes.loading import load_worker
+from runtimes.local import LocalModel
+from runtimes.messages import LoadSpec
+from runtimes.sizing import CacheSize, size_cache
+
+# A load that failed is not tried again within this time, so that a client's retries do not load a
+# hopeless model for ever.
+FAILURE_REMEMBERED_S = 10.0
+_PROGRESS_S = 0.2
+
+
+class Catalogue(Protocol):
+    """Where the pool finds models by name."""
+
+    def list(self) -> Sequence[ModelCard]: ...
+
+    def find(self, name: str) -> ModelCard: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """`memory` tells how many bytes all loaded models may take together, given how many they take
+    already; it is asked anew at each load."""
+
+    memory: Callable[[int], int]
+    executors: Mapping[Format, str]
+    ctx: int | None = None
+    parallel: int = 8
+    threads: int = 2
+    keep_alive_s: float = 300.0
+    max_queue: int = 256
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One model that has been asked for."""
+
+    card: ModelCard
+    state: LoadState = LoadState.ABSENT
+    fraction: float = 0.0
+    size: CacheSize | None = None
+    model: LocalModel | None = None
+    task: "asyncio.Task[LocalModel] | None" = None
+    error: RunnerError | None = None
+    failed_at: float = 0.0
+    users: int = 0
+    last_used: float = field(default_factory=time.monotonic)
+
+
+class ModelPool:
+    """See `ModelHost`. `note` is told in a line what a person may want to know."""
+
+    def __init__(
+        self, catalogue: Catalogue, settings: PoolSettings, note: Callable[[str], None]
+    ) -> None:
+        self._catalogue = catalogue
+        self._settings = settings
+        self._note = note
+        self._slots: dict[str, _Slot] = {}
+        self._extra_buffers = True
+        self._making_room = asyncio.Lock()
+        self._reaper: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ requests
+
+    async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
+        """See `Runtime`. A request whose worker dies before any text came is run once more."""
+        slot = self._slot(request.model)
+        for last_try in (False, True):
+            said = False
+            slot.users += 1
+            try:
+                async for loading in self._ensure(slot):
+                    yield loading
+                assert slot.model is not None
+                events = slot.model.generate(request)
+                async with contextlib.aclosing(events):
+                    async for event in events:
+                        said = said or isinstance(event, Text)
+                        yield event
+                return
+            except EngineFailed:
+                if said or last_try:
+                    raise
+                self._note(f"{slot.card.id} died before it answered; it is loaded again")
+            finally:
+                slot.users -= 1
+                slot.last_used = time.monotonic()
+
+    async def load(self, model: str) -> AsyncGenerator[Loading, None]:
+        """See `ModelHost`."""
+        slot = self._slot(model)
+        slot.users += 1
+        try:
+            async for loading in self._ensure(slot):
+                yield loading
+        finally:
+            slot.users -= 1
+
+    def _slot(self, name: str) -> _Slot:
+        card = self._catalogue.find(name)
+        return self._slots.setdefault(card.id, _Slot(card))
+
+    async def _ensure(self, slot: _Slot) -> AsyncGenerator[Loading, None]:
+        """Wait until the model is loaded. The load belongs to the pool: a waiter that leaves does not
+        end it."""
+        if slot.model is not None and slot.model.worker.dead.is_set():
+            await self._drop(slot)
+        if slot.model is not None:
+            return
+        if slot.task is None:
+            if slot.error and time.monotonic() - slot.failed_at < FAILURE_REMEMBERED_S:
+                raise slot.error
+            slot.state, slot.fraction, slot.error = LoadState.LOADING, 0.0, None
+            slot.task = asyncio.create_task(self._load(slot))
+        task = slot.task
+        yield Loading(slot.fraction)
+        while not task.done():
+            await asyncio.wait({task}, timeout=_PROGRESS_S)
+            yield Loading(slot.fraction)
+        task.result()
+
+    async def _load(self, slot: _Slot) -> LocalModel:
+        try:
+            slot.model = await self._load_into_memory(slot)
+            slot.state, slot.fraction = LoadState.READY, 1.0
+        except RunnerError as error:
+            slot.state, slot.error, slot.failed_at = LoadState.FAILED, error, time.monotonic()
+            slot.size = None
+            raise
+        finally:
+            slot.task = None
+            slot.last_used = time.monotonic()
+        if self._reaper is None:
+            self._reaper = asyncio.create_task(self._unload_idle())
+        return slot.model
+
+    async def _load_into_memory(self, slot: _Slot) -> LocalModel:
+        card, settings = slot.card, self._settings
+        executor = settings.executors.get(card.format)
+        if executor is None:
+            raise RuntimeUnavailable(
+                f"{card.id} is in {card.format.upper()} format, which cannot run on this machine. "
+                "Pull a GGUF build of it instead."
+            )
+        # The header is checked here, before any native code opens the file.
+        header = await asyncio.to_thread(read_file, card.path)
+        async with self._making_room:
+            slot.size = await self._make_room(slot, header)
+        started = time.monotonic()
+
+        def progress(fraction: float) -> None:
+            slot.fraction = fraction
+
+        spec = LoadSpec(
+            executor=executor,
+            path=card.path,
+            context=slot.size.context,
+            cells=slot.size.cells,
+            parallel=settings.parallel,
+            threads=settings.threads,
+            extra_buffers=self._extra_buffers,
+        )
+        worker = await load_worker(spec, progress, self._note)
+        self._extra_buffers = worker.spec.extra_buffers
+        try:
+            model = LocalModel(worker, header.chat_template, settings.max_queue)
+        except RunnerError:
+            await worker.close()
+            raise
+        self._note(
+            f"loaded {card.id} in {time.monotonic() - started:.1f} s: context {model.context}, "
+            f"{slot.size.cells} cells, {slot.size.bytes / 1e9:.1f} GB"
+        )
+        return model
+
+    # ------------------------------------------------------------------ memory
+
+    async def _make_room(self, slot: _Slot, header: GgufHeader) -> CacheSize:
+        """Unload idle models, the longest unused first, until this one fits."""
+        while True:
+            others = [s for s in self._slots.values() if s is not slot and s.size is not None]
+            taken = sum(s.size.bytes for s in others if s.size)
+            budget = self._settings.memory(taken) - taken
+            try:
+                return size_cache(
+                    slot.card,
+                    header,
+                    budget=budget,
+                    ctx=self._settings.ctx,
+                    parallel=self._settings.parallel,
+                )
+            except RunnerError:
+                if not others:
+                    raise
+                idle = [s for s in others if not s.users and s.state is LoadState.READY]
+                if not idle:
+                    names = ", ".join(s.card.id for s in others)
+                    raise EngineBusy(
+                        f"no memory for {slot.card.id} while {names} is in use", retry_after=5
+                    ) from None
+                await self._drop(min(idle, key=lambda s: s.last_used))
+
+    async def _drop(self, slot: _Slot) -> None:
+        """Unload a model and end its process."""
+        model, slot.model = slot.model, None
+        slot.state = LoadState.ABSENT
+        if model is not None:
+            await model.worker.close()
+            self._note(f"unloaded {slot.card.id}")
+        slot.size = None
+
+    async def _unload_idle(self) -> None:
+        """Unload models that nobody has used for the keep-alive time."""
+        keep = self._settings.keep_alive_s
+        while True:
+            await asyncio.sleep(min(1.0, keep / 2) if keep > 0 else 0.2)
+            now = time.monotonic()
+            for slot in list(self._slots.values()):
+                idle = slot.model is not None and not slot.users
+                if idle and now - slot.last_used >= keep:
+                    await self._drop(slot)
+
+    # ------------------------------------------------------------------ questions and orders
+
+    def models(self) -> list[ModelInfo]:
+        """See `ModelHost`."""
+        cards = {card.id: card for card in self._catalogue.list()}
+        cards |= {slot.card.id: slot.card for slot in self._slots.values() if slot.model}
+        return [self._info(card) for card in cards.values()]
+
+    def _info(self, card: ModelCard) -> ModelInfo:
+        slot = self._slots.get(card.id) or _Slot(card)
+        model = slot.model
+        stats = model.worker.stats if model else EngineStats()
+        expires = slot.last_used + self._settings.keep_alive_s - time.monotonic()
+        return ModelInfo(
+            id=card.id,
+            created=int(card.modified),
+            context=model.context if model else self._promised_context(card),
+            trained_context=card.context_length,
+            state=slot.state,
+            size_bytes=card.size_bytes,
+            memory_bytes=slot.size.bytes if slot.size else 0,
+            expires_in_s=max(0.0, expires) if model and not slot.users else None,
+            running=stats.running if model else 0,
+            waiting=stats.waiting if model else 0,
+        )
+
+    def _promised_context(self, card: ModelCard) -> int | None:
+        """What is known of a context before the load: what was asked for."""
+        return self._settings.ctx
+
+    def loading(self) -> bool:
+        """See `ModelHost`."""
+        return any(slot.state is LoadState.LOADING for slot in self._slots.values())
+
+    def stats(self) -> dict[str, EngineStats]:
+        """See `ModelHost`."""
+        return {s.card.id: s.model.worker.stats for s in self._slots.values() if s.model}
+
+    async def unload(self, model: str) -> None:
+        """See `ModelHost`."""
+        slot = self._slots.get(self._catalogue.find(model).id)
+        if slot is None or slot.model is None:
+            raise ModelNotFound(f"{model} is not loaded")
+        while slot.users:
+            await asyncio.sleep(0.05)
+        await self._drop(slot)
+
+    async def close(self) -> None:
+        """See `ModelHost`."""
+        tasks = [s.task for s in self._slots.values() if s.task is not None]
+        if self._reaper is not None:
+            tasks.append(self._reaper)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(self._drop(s) for s in self._slots.values()))
