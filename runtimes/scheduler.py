@@ -13,14 +13,15 @@ import numpy as np
 
 from runtimes.base import Cut, Executor, Handle
 from runtimes.jobs import Job, JobState
-from runtimes.radix import RadixTree, common_prefix
+from runtimes.radix import Match, RadixTree, common_prefix
 
 # Waiting for another's prefix costs a step of delay; below this many tokens it is not worth it.
 MIN_SHARED = 16
 # Cells kept free for an admitted request's answer; what goes beyond is preempted when it comes.
 RESERVED_ANSWER = 256
-# Chunks of jobs whose arithmetic must repeat end at multiples of this, whatever the load.
-EXACT_CHUNK = 256
+# Chunks of jobs whose arithmetic must repeat end at multiples of this, whatever the load: under 64 rows
+# the CPU kernels give a row the same result wherever its cells lie (docs/ARCHITECTURE.md).
+EXACT_CHUNK = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class Scheduler:
 
     def _awaits_prefix(self, job: Job) -> bool:
         """Whether a running job is about to compute more of this prompt than there is already."""
-        have = self.tree.match(job.known).length
+        have = self._reusable(job).length
         for other in self.running:
             if other.state is not JobState.PREFILL:
                 continue
@@ -215,12 +216,17 @@ class Scheduler:
         """The sequence to continue, and up to where. One token is always left to compute, unless the
         logits at the prompt's end were kept."""
         limit = len(job.known) if job.take_kept_logits(self.tree) else len(job.known) - 1
+        found = self._reusable(job, limit)
+        return found.handle, found.length
+
+    def _reusable(self, job: Job, limit: int | None = None) -> Match:
+        """The most of the job's tokens, up to `limit`, that some sequence can be continued from."""
+        limit = len(job.known) - 1 if limit is None else limit
         if self._caps.cut is Cut.NONE:
             whole = (m for m in self.tree.ends_on(job.known) if m.length <= limit)
-            best = next(whole, None)
-            return (best.handle, best.length) if best else (None, 0)
+            return next(whole, Match(0, None))
         found = self.tree.match(job.known)
-        return found.handle, min(found.length, limit)
+        return Match(min(found.length, limit), found.handle)
 
     def _continue(self, source: Handle | None, length: int) -> Handle | None:
         """A sequence holding `source`'s first `length` tokens: the source itself where it is idle and

@@ -217,16 +217,6 @@ def seq_range(mem: Memory, seq: int) -> tuple[int, int]:
     return low, int(_c.llama_memory_seq_pos_max(mem, seq))
 
 
-def compact(context: Context, seq: int) -> None:
-    """Drop the sequence's cells outside its attention window, which forks would otherwise pin."""
-    flags = _c.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
-    size = int(_c.llama_state_seq_get_size_ext(context, seq, flags))
-    buffer = np.empty(size, np.uint8)
-    data = buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-    got = int(_c.llama_state_seq_get_data_ext(context, data, size, seq, flags))
-    _c.llama_state_seq_set_data_ext(context, data, got, seq, flags)
-
-
 # ---------------------------------------------------------------------- steps
 
 

@@ -4,6 +4,10 @@ A fork shares cells (metadata only). The cache never says that a reuse is wrong,
 so every fork and cut is proven by positions first. Reuse up to position p (the next token's) is right
 where the highest held position is p - 1 and, under a sliding window W, the lowest is at most
 max(0, p - W + 1). Recurrent state exists for a sequence's very end only.
+
+A cache with a window takes over any cell that has left the window of its only holder, however much
+room there is, even when it was made large enough to keep them all (`swa_full`). There each sequence
+gets a second id, its pin, that holds the same cells: a cell with two holders is never taken.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +23,7 @@ from runtimes.messages import LoadSpec, Vocab
 
 MAX_ROWS = 512
 # Sequence ids for finished requests, beside the running ones. A recurrent model pays a state for each.
-IDLE_SEQUENCES = 24
+IDLE_SEQUENCES = 16
 IDLE_STATES = 8
 _OK, _NO_ROOM = 0, 1
 
@@ -31,13 +35,18 @@ class LlamaExecutor:
         self._model, self._context, self._log = model, context, log
         self._memory = c.memory(context)
         self._vocab_size = c.vocab_size(model)
-        self._window = 0 if spec.swa_full else c.window(model)
+        self._window = c.window(model)
         stateful = c.keeps_state(model)
-        cut = Cut.NONE if stateful else Cut.WINDOW if self._window else Cut.ANY
-        sequences = c.context_sequences(context)
-        self._scratch = sequences - 1
-        self._free = list(range(sequences - 1))[::-1]
+        self._pins = bool(self._window and spec.swa_full and not stateful)
+        windowed = self._window and not self._pins
+        cut = Cut.NONE if stateful else Cut.WINDOW if windowed else Cut.ANY
+        ids = c.context_sequences(context)
+        self._scratch = ids - 1
+        handles = (ids - 1) // 2 if self._pins else ids - 1
+        self._pin_offset = handles
+        self._free = list(range(handles))[::-1]
         self._length: dict[Handle, int] = {}
+        self._pinned: dict[Handle, int] = {}
         self._batch = c.Batch(MAX_ROWS + 1)
         # Kernels for one token differ from those for several, and those from the ones for many: a
         # lone row is padded to two, so that its arithmetic is the same in any company.
@@ -45,7 +54,7 @@ class LlamaExecutor:
         self._caps = Caps(
             cut=cut,
             shares_prefix=True,
-            max_sequences=sequences - 1,
+            max_sequences=handles,
             cells=c.context_cells(context),
             max_rows=MAX_ROWS,
             max_outputs=spec.parallel,
@@ -61,7 +70,7 @@ class LlamaExecutor:
     def open(self) -> Handle:
         handle = self._free.pop()
         c.seq_remove(self._memory, handle)
-        self._length[handle] = 0
+        self._length[handle] = self._pinned[handle] = 0
         return handle
 
     def fork(self, source: Handle, length: int) -> Handle | None:
@@ -71,6 +80,7 @@ class LlamaExecutor:
         if length:
             c.seq_copy(self._memory, source, handle, 0, length)
             self._length[handle] = length
+            self._pin(handle)
             if not self._holds(handle, length):
                 self.close(handle)
                 return None
@@ -84,19 +94,35 @@ class LlamaExecutor:
         if not c.seq_remove(self._memory, handle, length, -1):
             return False
         self._length[handle] = length
+        self._unpin(handle, length)
         return True
 
     def share(self, source: Handle, target: Handle, start: int, end: int) -> bool:
         if self._caps.cut is not Cut.ANY:
             return False
-        c.seq_remove(self._memory, target, start, end)
-        c.seq_copy(self._memory, source, target, start, end)
+        holders = (target, target + self._pin_offset) if self._pins else (target,)
+        for holder in holders:
+            c.seq_remove(self._memory, holder, start, end)
+            c.seq_copy(self._memory, source, holder, start, end)
         return True
 
     def close(self, handle: Handle) -> None:
         c.seq_remove(self._memory, handle)
-        del self._length[handle]
+        self._unpin(handle, 0)
+        del self._length[handle], self._pinned[handle]
         self._free.append(handle)
+
+    def _pin(self, handle: Handle) -> None:
+        """Let the pin hold all that the sequence does, before any of it leaves the window."""
+        start, end = self._pinned[handle], self._length[handle]
+        if self._pins and end - start >= max(1, self._window // 2):
+            c.seq_copy(self._memory, handle, handle + self._pin_offset, start, end)
+            self._pinned[handle] = end
+
+    def _unpin(self, handle: Handle, length: int) -> None:
+        if self._pins and self._pinned[handle] > length:
+            c.seq_remove(self._memory, handle + self._pin_offset, length, -1)
+            self._pinned[handle] = length
 
     def _reusable(self, handle: Handle, length: int) -> bool:
         """Whether the first `length` tokens of a sequence can be continued as they are."""
@@ -104,7 +130,7 @@ class LlamaExecutor:
             return False
         if self._caps.cut is Cut.NONE:
             return length in (0, self._length[handle])
-        return length == 0 or self._window == 0 or self._in_window(handle, length)
+        return self._caps.cut is Cut.ANY or length == 0 or self._in_window(handle, length)
 
     def _in_window(self, handle: Handle, length: int) -> bool:
         low, _ = c.seq_range(self._memory, handle)
@@ -122,7 +148,7 @@ class LlamaExecutor:
     def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
         padded = alone and self._pads and len(rows) == 1 and len(rows[0].tokens) == 1
         outputs = self._fill(rows, padded)
-        code = self._decode()
+        code = self._batch.decode(self._context)
         if padded:
             c.seq_remove(self._memory, self._scratch)
         if code == _NO_ROOM:
@@ -131,6 +157,7 @@ class LlamaExecutor:
             raise EngineFailed(f"llama.cpp could not compute a step (code {code}): {self._why()}")
         for row in rows:
             self._length[row.handle] += len(row.tokens)
+            self._pin(row.handle)
         pick(_Rows(self._context, outputs, self._vocab_size))
 
     def _fill(self, rows: Sequence[Row], padded: bool) -> list[int]:
@@ -144,16 +171,6 @@ class LlamaExecutor:
         if padded:
             self._batch.add([0], 0, self._scratch, logits=False)
         return outputs
-
-    def _decode(self) -> int:
-        code = self._batch.decode(self._context)
-        if code == _NO_ROOM and self._window:
-            # Forks pin cells that have left the window; dropping those makes room.
-            for handle, length in self._length.items():
-                if length:
-                    c.compact(self._context, handle)
-            code = self._batch.decode(self._context)
-        return code
 
     def _why(self) -> str:
         return self._log.last_error() or "no reason given"
@@ -222,8 +239,10 @@ def load(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaExecutor:
     if not c.has_decoder(model):
         c.free(model, None)
         raise ModelInvalid(f"{spec.path.name} does not generate text (no decoder)")
-    idle = IDLE_STATES if c.keeps_state(model) else IDLE_SEQUENCES
-    sequences = spec.parallel + idle + 1
+    stateful = c.keeps_state(model)
+    handles = spec.parallel + (IDLE_STATES if stateful else IDLE_SEQUENCES)
+    pins = c.window(model) and spec.swa_full and not stateful
+    sequences = (2 * handles if pins else handles) + 1
     context = c.new_context(
         model,
         cells=spec.cells,

@@ -1,0 +1,105 @@
+"""A model host that says what a test scripts, and remembers how its requests ended."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass, field
+
+from models.chat import (
+    Event,
+    Finished,
+    FinishReason,
+    Loading,
+    Prefill,
+    Request,
+    Started,
+    Text,
+    Timings,
+    Usage,
+)
+from models.errors import ModelNotFound
+from runtimes.base import EngineStats, LoadState, ModelInfo
+
+MODEL = "toy:1b"
+Step = Event | float | Exception
+"""An event to send, seconds to wait, or an error to raise."""
+Script = Callable[[Request], Iterable[Step]]
+
+
+def finished(
+    tokens: int = 2, reason: FinishReason = FinishReason.STOP, prompt: int = 5, cached: int = 3
+) -> Finished:
+    """The last event, with plain numbers."""
+    return Finished(reason, Usage(prompt, tokens, cached), Timings(0.001, 0.002, 0.003))
+
+
+def answer(*words: str) -> Script:
+    """A script that says these words."""
+    return lambda request: [
+        Started(5, 4096),
+        Prefill(5, 5, 3),
+        *(Text(word) for word in words),
+        finished(len(words)),
+    ]
+
+
+@dataclass
+class ScriptedHost:
+    """A `ModelHost` whose `script` says how each request goes."""
+
+    script: Script = field(default_factory=lambda: answer("Hello", " there"))
+    requests: list[Request] = field(default_factory=list[Request])
+    done: int = 0
+    cancelled: int = 0
+    closed: bool = False
+    busy: bool = False
+    load_script: tuple[Step, ...] = ()
+    infos: list[ModelInfo] = field(
+        default_factory=lambda: [
+            ModelInfo(MODEL, 1700000000, 4096, 32768, LoadState.READY, 1000, 2 * 1024**3, 61.0, 1),
+            ModelInfo("org/other:Q4_K_M", 1700000001, None, 8192, LoadState.ABSENT, 2000),
+        ]
+    )
+
+    async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        if request.model not in {info.id for info in self.infos}:
+            raise ModelNotFound(f"No model {request.model} is here.")
+        try:
+            async for step in _play(self.script(request)):
+                yield step
+        except (asyncio.CancelledError, GeneratorExit):
+            self.cancelled += 1
+            raise
+        finally:
+            self.done += 1
+
+    def models(self) -> list[ModelInfo]:
+        return self.infos
+
+    def loading(self) -> bool:
+        return self.busy
+
+    def stats(self) -> dict[str, EngineStats]:
+        return {MODEL: EngineStats(steps=7, prompt_rows=11, cached_tokens=3, cells=4096)}
+
+    async def load(self, model: str) -> AsyncGenerator[Loading, None]:
+        async for step in _play(self.load_script):
+            assert isinstance(step, Loading)
+            yield step
+
+    async def unload(self, model: str) -> None:
+        raise ModelNotFound(f"{model} is not loaded.")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def _play(steps: Iterable[Step]) -> AsyncGenerator[Event, None]:
+    for step in steps:
+        if isinstance(step, Exception):
+            raise step
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+        else:
+            await asyncio.sleep(0)
+            yield step

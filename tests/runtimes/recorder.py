@@ -1,0 +1,147 @@
+"""An executor that remembers how each sequence came about, so that its logits can be computed again
+in an own context, fed with the same splits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtimes.base import Caps, Executor, Handle, Logits, Pick, Row
+
+FloatRow = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Fed:
+    """Tokens were computed in one step."""
+
+    tokens: tuple[int, ...]
+    alone: bool
+
+
+@dataclass(frozen=True)
+class CutTo:
+    """The sequence was cut to this length."""
+
+    length: int
+
+
+@dataclass(frozen=True)
+class Shared:
+    """[start, end) was taken from another sequence, of this recipe."""
+
+    source: "Recipe"
+    start: int
+    end: int
+
+
+Recipe = tuple[Fed | CutTo | Shared, ...]
+Check = Callable[[Recipe, FloatRow], None]
+
+
+def tokens_of(recipe: Recipe) -> list[int]:
+    """The tokens a sequence of this recipe holds."""
+    tokens: list[int] = []
+    for part in recipe:
+        match part:
+            case Fed(tokens=more):
+                tokens += more
+            case CutTo(length=length):
+                del tokens[length:]
+            case Shared():
+                pass
+    return tokens
+
+
+class Recorder:
+    """Passes everything on to an executor; `check` is called with each row of logits it gives, before
+    anyone can write to it."""
+
+    def __init__(self, inner: Executor, check: Check) -> None:
+        self.inner = inner
+        self.check = check
+        self.recipes: dict[Handle, Recipe] = {}
+
+    @property
+    def caps(self) -> Caps:
+        return self.inner.caps
+
+    def open(self) -> Handle:
+        handle = self.inner.open()
+        self.recipes[handle] = ()
+        return handle
+
+    def fork(self, source: Handle, length: int) -> Handle | None:
+        handle = self.inner.fork(source, length)
+        if handle is not None:
+            self.recipes[handle] = (*self.recipes[source], CutTo(length))
+        return handle
+
+    def cut(self, handle: Handle, length: int) -> bool:
+        done = self.inner.cut(handle, length)
+        if done:
+            self.recipes[handle] = (*self.recipes[handle], CutTo(length))
+        return done
+
+    def share(self, source: Handle, target: Handle, start: int, end: int) -> bool:
+        done = self.inner.share(source, target, start, end)
+        if done:
+            self.recipes[target] += (Shared(self.recipes[source], start, end),)
+        return done
+
+    def close(self, handle: Handle) -> None:
+        self.inner.close(handle)
+        del self.recipes[handle]
+
+    def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
+        def checked(logits: Logits) -> None:
+            for row in rows:
+                tokens = tuple(int(t) for t in row.tokens)
+                self.recipes[row.handle] += (Fed(tokens, alone),)
+            asked = [row.handle for row in rows if row.wants_logits]
+            for index, handle in enumerate(asked):
+                self.check(self.recipes[handle], logits.row(index).copy())
+            pick(logits)
+
+        self.inner.step(rows, checked, alone=alone)
+
+    def memory(self) -> dict[str, Any]:
+        return self.inner.memory()
+
+    def release(self) -> None:
+        self.inner.release()
+
+
+def replay(executor: Executor, recipe: Recipe) -> FloatRow:
+    """The logits at a recipe's end, computed in the (otherwise empty) context of `executor`."""
+    kept: list[FloatRow] = []
+    handle = _play(executor, recipe, kept)
+    executor.close(handle)
+    return kept[-1]
+
+
+def _play(executor: Executor, recipe: Recipe, kept: list[FloatRow]) -> Handle:
+    handle, length = executor.open(), 0
+    for part in recipe:
+        match part:
+            case Fed(tokens=tokens, alone=alone):
+                row = Row(handle, tokens, length, True)
+                executor.step([row], lambda logits: kept.append(logits.row(0).copy()), alone=alone)
+                length += len(tokens)
+            case CutTo(length=cut):
+                assert executor.cut(handle, cut)
+                length = cut
+            case Shared(source=source, start=start, end=end):
+                other = _play(executor, source, [])
+                assert executor.share(other, handle, start, end)
+                executor.close(other)
+    return handle
+
+
+def scratch(executor: Executor, tokens: Sequence[int]) -> FloatRow:
+    """The logits after `tokens`, computed from nothing in one go."""
+    limit = executor.caps.max_rows
+    pieces = [tuple(tokens[i : i + limit]) for i in range(0, len(tokens), limit)]
+    return replay(executor, tuple(Fed(piece, False) for piece in pieces))

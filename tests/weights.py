@@ -1,0 +1,188 @@
+"""Tiny models with random weights, one for each kind of memory a KV cache has.
+
+Weights are float32: no activation is quantized, so two right computations of the same tokens differ by
+rounding only (about 1e-3), and a wrong one by far more. The vocabulary is the 256 bytes, one word
+piece and two control tokens, in the byte-level BPE that GPT-2 uses.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import gguf
+import gguf.quants
+import numpy as np
+
+Kind = Literal["llama", "gemma3", "mamba", "lfm2"]
+
+CONTEXT = 4096
+WINDOW = 32
+_WIDTH, _LAYERS, _FEED, _HEADS, _KV_HEADS, _HEAD = 64, 4, 128, 4, 2, 16
+_CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    "{% endfor %}{{ '<|im_start|>assistant\\n' }}"
+)
+
+
+def _byte_characters() -> list[str]:
+    """GPT-2's printable stand-ins for the 256 bytes, in byte order."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    spare = iter(range(256, 512))
+    return [chr(b) if b in printable else chr(next(spare)) for b in range(256)]
+
+
+class _Maker:
+    def __init__(self, path: Path, kind: Kind, seed: int) -> None:
+        self.writer = gguf.GGUFWriter(path, kind)
+        self.rng = np.random.default_rng(seed)
+
+    def matrix(self, name: str, rows: int, columns: int) -> None:
+        values = self.rng.standard_normal((rows, columns)) * columns**-0.5
+        self.writer.add_tensor(name, values.astype(np.float32))
+
+    def vector(self, name: str, size: int, value: float = 1.0) -> None:
+        self.writer.add_tensor(name, np.full(size, value, np.float32))
+
+    def vocabulary(self) -> int:
+        letters = _byte_characters()
+        tokens = [*letters, "he", "<|im_start|>", "<|im_end|>"]
+        types = [gguf.TokenType.NORMAL] * 257 + [gguf.TokenType.CONTROL] * 2
+        w = self.writer
+        w.add_tokenizer_model("gpt2")
+        w.add_tokenizer_pre("default")
+        w.add_token_list(tokens)
+        w.add_token_types(types)
+        w.add_token_merges(["h e"])
+        w.add_bos_token_id(257)
+        w.add_eos_token_id(258)
+        w.add_add_bos_token(False)
+        w.add_chat_template(_CHATML)
+        return len(tokens)
+
+    def attention(self, block: str, *, norms: bool) -> None:
+        self.matrix(block + "attn_q.weight", _HEADS * _HEAD, _WIDTH)
+        self.matrix(block + "attn_k.weight", _KV_HEADS * _HEAD, _WIDTH)
+        self.matrix(block + "attn_v.weight", _KV_HEADS * _HEAD, _WIDTH)
+        self.matrix(block + "attn_output.weight", _WIDTH, _HEADS * _HEAD)
+        if norms:
+            self.vector(block + "attn_q_norm.weight", _HEAD)
+            self.vector(block + "attn_k_norm.weight", _HEAD)
+
+    def feed_forward(self, block: str) -> None:
+        self.vector(block + "ffn_norm.weight", _WIDTH)
+        self.matrix(block + "ffn_gate.weight", _FEED, _WIDTH)
+        self.matrix(block + "ffn_up.weight", _FEED, _WIDTH)
+        self.matrix(block + "ffn_down.weight", _WIDTH, _FEED)
+
+
+def write_model(path: Path, kind: Kind, seed: int = 0) -> Path:
+    """Write a model of the kind to `path`."""
+    maker = _Maker(path, kind, seed)
+    w = maker.writer
+    w.add_name(f"random {kind}")
+    w.add_context_length(CONTEXT)
+    w.add_embedding_length(_WIDTH)
+    w.add_block_count(_LAYERS)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_file_type(gguf.LlamaFileType.ALL_F32)
+    w.add_license("apache-2.0")
+    size = maker.vocabulary()
+    w.add_vocab_size(size)
+    maker.matrix("token_embd.weight", size, _WIDTH)
+    maker.vector("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", _WIDTH)
+    {"llama": _llama, "gemma3": _gemma3, "mamba": _mamba, "lfm2": _lfm2}[kind](maker)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return path
+
+
+def _attention_shape(w: gguf.GGUFWriter, kv_heads: int | list[int]) -> None:
+    w.add_feed_forward_length(_FEED)
+    w.add_head_count(_HEADS)
+    w.add_head_count_kv(kv_heads)
+    w.add_key_length(_HEAD)
+    w.add_value_length(_HEAD)
+    w.add_rope_dimension_count(_HEAD)
+    w.add_rope_freq_base(10000.0)
+
+
+def _llama(maker: _Maker) -> None:
+    _attention_shape(maker.writer, _KV_HEADS)
+    for i in range(_LAYERS):
+        block = f"blk.{i}."
+        maker.vector(block + "attn_norm.weight", _WIDTH)
+        maker.attention(block, norms=False)
+        maker.feed_forward(block)
+
+
+def _gemma3(maker: _Maker) -> None:
+    _attention_shape(maker.writer, _KV_HEADS)
+    maker.writer.add_sliding_window(WINDOW)
+    for i in range(_LAYERS):
+        block = f"blk.{i}."
+        maker.vector(block + "attn_norm.weight", _WIDTH)
+        maker.vector(block + "post_attention_norm.weight", _WIDTH)
+        maker.vector(block + "post_ffw_norm.weight", _WIDTH)
+        maker.attention(block, norms=True)
+        maker.feed_forward(block)
+
+
+def _mamba(maker: _Maker) -> None:
+    inner, state, conv, rank = 2 * _WIDTH, 16, 4, 4
+    w = maker.writer
+    w.add_feed_forward_length(0)
+    w.add_head_count(0)
+    w.add_ssm_conv_kernel(conv)
+    w.add_ssm_inner_size(inner)
+    w.add_ssm_state_size(state)
+    w.add_ssm_time_step_rank(rank)
+    decay = -np.tile(np.arange(1, state + 1, dtype=np.float32), (inner, 1))
+    for i in range(_LAYERS):
+        block = f"blk.{i}."
+        maker.vector(block + "attn_norm.weight", _WIDTH)
+        maker.matrix(block + "ssm_in.weight", 2 * inner, _WIDTH)
+        maker.matrix(block + "ssm_conv1d.weight", inner, conv)
+        maker.vector(block + "ssm_conv1d.bias", inner, 0.0)
+        maker.matrix(block + "ssm_x.weight", rank + 2 * state, inner)
+        maker.matrix(block + "ssm_dt.weight", inner, rank)
+        maker.vector(block + "ssm_dt.bias", inner, -2.0)
+        w.add_tensor(block + "ssm_a", decay)
+        maker.vector(block + "ssm_d", inner)
+        maker.matrix(block + "ssm_out.weight", _WIDTH, inner)
+
+
+def _lfm2(maker: _Maker) -> None:
+    w = maker.writer
+    _attention_shape(w, [0 if i % 2 == 0 else _KV_HEADS for i in range(_LAYERS)])
+    w.add_shortconv_l_cache(3)
+    for i in range(_LAYERS):
+        block = f"blk.{i}."
+        maker.vector(block + "attn_norm.weight", _WIDTH)
+        maker.feed_forward(block)
+        if i % 2:
+            maker.attention(block, norms=True)
+        else:
+            maker.matrix(block + "shortconv.conv.weight", _WIDTH, 3)
+            maker.matrix(block + "shortconv.in_proj.weight", 3 * _WIDTH, _WIDTH)
+            maker.matrix(block + "shortconv.out_proj.weight", _WIDTH, _WIDTH)
+
+
+def write_unquantized(source: Path, target: Path) -> None:
+    """Copy a GGUF with every tensor turned to float32."""
+    reader = gguf.GGUFReader(source)
+    architecture = str(reader.fields["general.architecture"].contents())
+    writer = gguf.GGUFWriter(target, architecture)
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        kind = field.types[0]
+        inner = field.types[-1] if kind is gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), kind, sub_type=inner)
+    for tensor in reader.tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        writer.add_tensor(tensor.name, values.astype(np.float32, copy=False))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
