@@ -25,8 +25,9 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """A model that can be run. `path` is what a runtime opens: the first (or only) GGUF shard, or an
-    MLX folder; `files` are all its files. Sizes in bytes, `context_length` (trained) in tokens."""
+    """A model that can be run. `path` is what a runtime opens: the first (or only) GGUF shard, or
+    an MLX folder; `files` are all its files. Sizes in bytes, `context_length` (trained) in
+    tokens."""
 
     id: str
     path: Path

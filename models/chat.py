@@ -63,7 +63,8 @@ class RawPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn. `temperature` 0 is greedy; neutral values switch a filter off."""
+    """How the next token is drawn. `temperature` 0 is greedy; neutral values switch a filter
+    off."""
 
     temperature: float = 0.8
     top_k: int = 40

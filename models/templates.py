@@ -1,9 +1,9 @@
 """Chat templates: a conversation to the text a model was trained on.
 
 The model's own Jinja template runs in a sandbox, with the extensions Hugging Face gives it. What a
-template cannot express (a system turn, two turns of one speaker, ...) is found out once, by rendering
-small probes, and coerced the same way in every request: a coercion that depended on the messages
-would change the beginning of the prompt between turns, and with it the cached prefix.
+template cannot express (a system turn, two turns of one speaker, ...) is found out once, by
+rendering small probes, and coerced the same way in every request: a coercion that depended on the
+messages would change the beginning of the prompt between turns, and with it the cached prefix.
 """
 
 import json
@@ -42,13 +42,17 @@ def _raise(message: str) -> str:
     raise jinja2.TemplateError(message)
 
 
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    untyped: Any = environment
+    untyped.filters["tojson"] = _tojson
+    untyped.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
     return environment
 
 
@@ -64,7 +68,8 @@ class Traits:
 
 
 class ChatTemplate:
-    """A compiled template with its traits. Raises TemplateFailed where the source does not parse."""
+    """A compiled template with its traits. Raises TemplateFailed where the source does not
+    parse."""
 
     def __init__(self, source: str, bos: str = "", eos: str = "") -> None:
         self.source = source
@@ -101,7 +106,8 @@ class ChatTemplate:
 
 
 def _as_dict(message: Message) -> dict[str, Any]:
-    """A message as templates expect it: the OpenAI shape, arguments as an object where they parse."""
+    """A message as templates expect it: the OpenAI shape, arguments as an object where they
+    parse."""
     out: dict[str, Any] = {"role": message.role.value, "content": message.content}
     if message.reasoning:
         out["reasoning_content"] = message.reasoning
@@ -230,12 +236,13 @@ _CHATML = (
     "{% endfor %}{{ '<|im_start|>assistant\\n' }}"
 )
 _GEMMA = (
-    "{{ bos_token }}{% for m in messages %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' "
-    "else 'user') + '\\n' + m.content + '<end_of_turn>\\n' }}{% endfor %}{{ '<start_of_turn>model\\n' }}"
+    "{{ bos_token }}{% for m in messages %}{{ '<start_of_turn>' "
+    "+ ('model' if m.role == 'assistant' else 'user') + '\\n' + m.content + '<end_of_turn>\\n' }}"
+    "{% endfor %}{{ '<start_of_turn>model\\n' }}"
 )
 _LLAMA3 = (
-    "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' "
-    "+ m.content + '<|eot_id|>' }}{% endfor %}"
+    "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m.role "
+    "+ '<|end_header_id|>\\n\\n' + m.content + '<|eot_id|>' }}{% endfor %}"
     "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
 )
 _PLAIN = (

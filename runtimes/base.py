@@ -1,4 +1,5 @@
-"""The contracts of this room: `Runtime` (a request in, events out) and `Executor` (rows of a step)."""
+"""The contracts of this room: `Runtime` (a request in, events out) and `Executor` (rows of a
+step)."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
@@ -116,7 +117,8 @@ class Executor(Protocol):
         ...
 
     def cut(self, handle: Handle, length: int) -> bool:
-        """Drop all tokens from `length` on. False, and nothing changed, where it is not possible."""
+        """Drop all tokens from `length` on. False, and nothing changed, where it is not
+        possible."""
         ...
 
     def share(self, source: Handle, target: Handle, start: int, end: int) -> bool:
@@ -129,8 +131,8 @@ class Executor(Protocol):
         ...
 
     def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
-        """Run one forward over `rows`; `pick` is called once it has been launched. `alone` keeps the
-        arithmetic of the single row independent of whatever else is in memory.
+        """Run one forward over `rows`; `pick` is called once it has been launched. `alone` keeps
+        the arithmetic of the single row independent of whatever else is in memory.
         Raises CellsExhausted, or EngineFailed when the model cannot go on."""
         ...
 
@@ -147,8 +149,8 @@ class Executor(Protocol):
 class EngineStats:
     """Counters of one loaded model since its load; the last block are present values.
 
-    `prompt_rows` counts prompt tokens that went through the model; `prompt_tokens` counts those that
-    were asked for, `cached_tokens` those of them that needed no computing."""
+    `prompt_rows` counts prompt tokens that went through the model; `prompt_tokens` counts those
+    that were asked for, `cached_tokens` those of them that needed no computing."""
 
     steps: int = 0
     prompt_rows: int = 0

@@ -211,10 +211,11 @@ def _end(process: BaseProcess) -> None:
 
 
 async def start(spec: LoadSpec, progress: Callable[[float], None]) -> WorkerClient:
-    """Start a worker and wait until its model answers. Raises the load's error, or `WorkerDied` where
-    the process ended by a signal. Cancelling ends the process."""
+    """Start a worker and wait until its model answers. Raises the load's error, or `WorkerDied`
+    where the process ended by a signal. Cancelling ends the process."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=True)
+    ends: tuple[Any, Any] = context.Pipe(duplex=True)
+    ours, theirs = ends
     process = context.Process(target=worker.main, args=(theirs, spec), daemon=True)
     await asyncio.to_thread(process.start)
     theirs.close()

@@ -1,4 +1,5 @@
-"""Masks that keep an answer in a shape: JSON schemas, regular expressions, grammars (llguidance)."""
+"""Masks that keep an answer in a shape: JSON schemas, regular expressions, grammars
+(llguidance)."""
 
 import warnings
 from typing import Any

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.chat import FinishReason
 from models.errors import RequestInvalid
@@ -34,6 +35,23 @@ class _News:
     prefill: list[PrefillProgress] = field(default_factory=list[PrefillProgress])
     ended: list[JobEnd] = field(default_factory=list[JobEnd])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
+    cancelled: bool = False
+
+
+class _Harvest:
+    """The tokens drawn in one step for the jobs that `asked`, and the logits at prompts' ends."""
+
+    def __init__(self, asked: Sequence[Job]) -> None:
+        self.drawn: dict[int, Drawn] = {}
+        self.kept: dict[int, NDArray[np.float32]] = {}
+        self._asked = asked
+
+    def pick(self, logits: Logits) -> None:
+        for index, job in enumerate(self._asked):
+            row = logits.row(index)
+            if not job.generated:
+                self.kept[job.id] = row.copy()  # the sampler writes into the row
+            self.drawn[job.id] = job.sampler.draw(row)
 
 
 class Engine:
@@ -89,6 +107,7 @@ class Engine:
         if job is not None:
             self.scheduler.finish(job)
             self._count(cancelled=1)
+            self._news.cancelled = True
 
     @property
     def idle(self) -> bool:
@@ -98,10 +117,13 @@ class Engine:
     # ------------------------------------------------------------------ the loop's heart
 
     def admit(self) -> StepDone | None:
-        """Start what can start. Returns the news of that, so that they need not wait for the step."""
+        """Start what can start. Returns the news of that, so that they need not wait for the
+        step."""
         for job in self.scheduler.admit():
             self._welcome(job)
-        return self._report() if self._news.prefill or self._news.rejected else None
+        news = self._news
+        told = news.prefill or news.rejected or news.cancelled
+        return self._report() if told else None
 
     def step(self) -> StepDone:
         """Plan, run, take back."""
@@ -126,35 +148,20 @@ class Engine:
     def _run(self, works: Sequence[Work], *, alone: bool) -> None:
         """One forward; where cells run out, make room and try again with whoever is left."""
         while works:
-            drawn: dict[int, Drawn] = {}
             rows = [_row(work) for work in works]
-            asked = [w.job for w, row in zip(works, rows, strict=True) if row.wants_logits]
-            kept: dict[int, np.ndarray] = {}
+            harvest = _Harvest(
+                [w.job for w, row in zip(works, rows, strict=True) if row.wants_logits]
+            )
             started = self._clock()
             try:
-                self._x.step(
-                    rows, lambda logits: self._pick(asked, logits, drawn, kept), alone=alone
-                )
+                self._x.step(rows, harvest.pick, alone=alone)
             except CellsExhausted:
                 works = self._make_room(works)
                 continue
             self._account(works, self._clock() - started)
             for work in works:
-                self._take_back(work, drawn.get(work.job.id), kept.get(work.job.id))
+                self._take_back(work, harvest)
             return
-
-    def _pick(
-        self,
-        asked: Sequence[Job],
-        logits: Logits,
-        drawn: dict[int, Drawn],
-        kept: dict[int, np.ndarray],
-    ) -> None:
-        for index, job in enumerate(asked):
-            row = logits.row(index)
-            if not job.generated:
-                kept[job.id] = row.copy()  # the sampler writes into the row
-            drawn[job.id] = job.sampler.draw(row)
 
     def _make_room(self, works: Sequence[Work]) -> Sequence[Work]:
         try:
@@ -165,16 +172,16 @@ class Engine:
             return ()
         return [w for w in works if w.job is not preempted]
 
-    def _take_back(self, work: Work, drawn: Drawn | None, logits: np.ndarray | None) -> None:
+    def _take_back(self, work: Work, harvest: _Harvest) -> None:
         job = work.job
         reading = job.state is JobState.PREFILL
         self.scheduler.advance(work)
         if reading:
             done = min(job.computed, job.prompt_length)
             self._news.prefill.append(PrefillProgress(job.id, done, job.cached))
-        if logits is not None and job.handle is not None:
+        if (logits := harvest.kept.get(job.id)) is not None and job.handle is not None:
             self.scheduler.tree.mark(job.handle, logits)
-        if drawn is not None:
+        if (drawn := harvest.drawn.get(job.id)) is not None:
             self._take(job, drawn)
 
     def _take(self, job: Job, drawn: Drawn) -> None:

@@ -23,8 +23,8 @@ class JobState(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """`prompt` and the answer so far are the `known` tokens; the first `computed` of them are in the
-    sequence `handle`. `cached` counts those that were there when the job started.
+    """`prompt` and the answer so far are the `known` tokens; the first `computed` of them are in
+    the sequence `handle`. `cached` counts those that were there when the job started.
 
     `exact`: every forward of this job runs alone, so that its arithmetic does not depend on others.
     `stops`: positions at which a prefill chunk must end."""

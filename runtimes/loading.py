@@ -20,9 +20,9 @@ REINSTALL = (
 async def load_worker(
     spec: LoadSpec, progress: Callable[[float], None], note: Callable[[str], None]
 ) -> WorkerClient:
-    """A worker whose model has passed its first step. Where that step dies of an illegal instruction,
-    tries once without repacked weights, which use the widest instructions, and says so to `note`.
-    Raises EngineFailed with the command that mends the build where that dies too."""
+    """A worker whose model has passed its first step. Where that step dies of an illegal
+    instruction, tries once without repacked weights, which use the widest instructions, and says so
+    to `note`. Raises EngineFailed with the command that mends the build where that dies too."""
     try:
         return await start(spec, progress)
     except WorkerDied as death:
@@ -38,6 +38,6 @@ async def load_worker(
         if death.signal != signal.SIGILL:
             raise
         raise EngineFailed(
-            "This build of llama.cpp dies of an illegal instruction (SIGILL) on this processor, also "
-            f"without repacked weights. Reinstall it without AMX: {REINSTALL}"
+            "This build of llama.cpp dies of an illegal instruction (SIGILL) on this processor, "
+            f"also without repacked weights. Reinstall it without AMX: {REINSTALL}"
         ) from death

@@ -50,8 +50,8 @@ class _Answer:
 
 
 class LocalModel:
-    """One worker and what is needed to speak with it. Raises TemplateFailed at construction where the
-    model's template does not even parse."""
+    """One worker and what is needed to speak with it. Raises TemplateFailed at construction where
+    the model's template does not even parse."""
 
     def __init__(self, worker: WorkerClient, template_source: str, max_queue: int) -> None:
         vocab = worker.ready.vocab

@@ -12,8 +12,9 @@ class LoadSpec:
     """How to load a model. `executor` names the function that does it (`module:function`).
 
     `context` is what one request may use, `cells` what all sequences together may, in tokens;
-    `parallel` how many requests run at once. `extra_buffers` lets the CPU backend repack weights for
-    wider instructions (faster prefill; traps on processors that advertise AMX without allowing it).
+    `parallel` how many requests run at once. `extra_buffers` lets the CPU backend repack weights
+    for wider instructions (faster prefill; traps on processors that advertise AMX without allowing
+    it).
     """
 
     executor: str

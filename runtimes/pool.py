@@ -1,11 +1,12 @@
-"""All local models as one runtime: loaded at first use, kept while they are used, within a budget."""
+"""All local models as one runtime: loaded at first use, kept while they are used, within a
+budget."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from models.card import Format, ModelCard
 from models.chat import Event, Loading, Request, Text
@@ -65,7 +66,21 @@ class _Slot:
     error: RunnerError | None = None
     failed_at: float = 0.0
     users: int = 0
+    free: asyncio.Event = field(default_factory=asyncio.Event)
     last_used: float = field(default_factory=time.monotonic)
+
+    @contextlib.contextmanager
+    def in_use(self) -> Generator[None]:
+        """Keep the model loaded meanwhile."""
+        self.users += 1
+        self.free.clear()
+        try:
+            yield
+        finally:
+            self.users -= 1
+            self.last_used = time.monotonic()
+            if not self.users:
+                self.free.set()
 
 
 class ModelPool:
@@ -89,42 +104,36 @@ class ModelPool:
         slot = self._slot(request.model)
         for last_try in (False, True):
             said = False
-            slot.users += 1
             try:
-                async for loading in self._ensure(slot):
-                    yield loading
-                assert slot.model is not None
-                events = slot.model.generate(request)
-                async with contextlib.aclosing(events):
-                    async for event in events:
-                        said = said or isinstance(event, Text)
-                        yield event
+                with slot.in_use():
+                    async for loading in self._ensure(slot):
+                        yield loading
+                    assert slot.model is not None
+                    events = slot.model.generate(request)
+                    async with contextlib.aclosing(events):
+                        async for event in events:
+                            said = said or isinstance(event, Text)
+                            yield event
                 return
             except EngineFailed:
                 if said or last_try:
                     raise
                 self._note(f"{slot.card.id} died before it answered; it is loaded again")
-            finally:
-                slot.users -= 1
-                slot.last_used = time.monotonic()
 
     async def load(self, model: str) -> AsyncGenerator[Loading, None]:
         """See `ModelHost`."""
         slot = self._slot(model)
-        slot.users += 1
-        try:
+        with slot.in_use():
             async for loading in self._ensure(slot):
                 yield loading
-        finally:
-            slot.users -= 1
 
     def _slot(self, name: str) -> _Slot:
         card = self._catalogue.find(name)
         return self._slots.setdefault(card.id, _Slot(card))
 
     async def _ensure(self, slot: _Slot) -> AsyncGenerator[Loading, None]:
-        """Wait until the model is loaded. The load belongs to the pool: a waiter that leaves does not
-        end it."""
+        """Wait until the model is loaded. The load belongs to the pool: a waiter that leaves does
+        not end it."""
         if slot.model is not None and slot.model.worker.dead.is_set():
             await self._drop(slot)
         if slot.model is not None:
@@ -285,13 +294,14 @@ class ModelPool:
         slot = self._slots.get(self._catalogue.find(model).id)
         if slot is None or slot.model is None:
             raise ModelNotFound(f"{model} is not loaded")
-        while slot.users:
-            await asyncio.sleep(0.05)
+        await slot.free.wait()
         await self._drop(slot)
 
     async def close(self) -> None:
         """See `ModelHost`."""
-        tasks = [s.task for s in self._slots.values() if s.task is not None]
+        tasks: list[asyncio.Task[Any]] = [
+            s.task for s in self._slots.values() if s.task is not None
+        ]
         if self._reaper is not None:
             tasks.append(self._reaper)
         for task in tasks:

@@ -2,7 +2,8 @@
 
 Every open sequence stands at one place of the tree; the tokens from the root to there are what its
 KV memory holds. A node exists exactly as long as some sequence stands at it or below it, so where
-forks share memory `size` is the number of cells in use. The tree holds no tensors and calls nothing.
+forks share memory `size` is the number of cells in use. The tree holds no tensors and calls
+nothing.
 """
 
 from collections import OrderedDict
@@ -93,10 +94,9 @@ class RadixTree:
     def ends_on(self, tokens: Tokens) -> list[Match]:
         """The sequences whose tokens are, whole, a prefix of `tokens`; deepest first. For memory
         that cannot be cut these are the only ones that can be continued."""
-        node: Node | None
-        node, depth = self._descend(tokens)
+        node, _ = self._descend(tokens)
         found: list[Match] = []
-        while node is not None and node.parent is not None:
+        while node.parent is not None:
             start = self._depth_of(node)
             if common_prefix(node.tokens, tokens[start:]) == len(node.tokens):
                 found += [Match(start + len(node.tokens), h) for h in sorted(node.handles)]
@@ -105,9 +105,9 @@ class RadixTree:
 
     def private(self, handle: Handle) -> int:
         """How many tokens only this sequence holds: what closing it would free."""
-        node: Node | None = self._at[handle]
+        node = self._at[handle]
         freed, below = 0, None
-        while node is not None and node.parent is not None:
+        while node.parent is not None:
             others = node.handles - {handle}
             if others or any(child is not below for child in node.children.values()):
                 break
@@ -208,7 +208,8 @@ class RadixTree:
         return depth
 
     def _node_at(self, handle: Handle, length: int) -> Node:
-        """The node on the sequence's path that ends at `length`; splits an edge for it if needed."""
+        """The node on the sequence's path that ends at `length`; splits an edge for it if
+        needed."""
         node, end = self._at[handle], self._length[handle]
         while node.parent is not None and end - len(node.tokens) >= length:
             end -= len(node.tokens)

@@ -1,7 +1,7 @@
 """Drawing the next token from a row of logits.
 
-The filters run in llama.cpp's order (its default sampler chain): penalties and biases, top-k, top-p,
-min-p, then temperature, then one draw. Every request has a random stream of its own.
+The filters run in llama.cpp's order (its default sampler chain): penalties and biases, top-k,
+top-p, min-p, then temperature, then one draw. Every request has a random stream of its own.
 """
 
 from collections import Counter
@@ -90,8 +90,8 @@ class Sampler:
         self._recent.append(token)
         self._counts[token] += 1
         if len(self._recent) > PENALTY_WINDOW and self._s.repeat_penalty != 1.0:
-            # The OpenAI penalties count the whole answer, the repeat penalty a window; where both are
-            # asked for the window wins, as in llama.cpp.
+            # The OpenAI penalties count the whole answer, the repeat penalty a window; where both
+            # are asked for the window wins, as in llama.cpp.
             old = self._recent.pop(0)
             self._counts[old] -= 1
             if not self._counts[old]:
@@ -121,11 +121,12 @@ class Sampler:
             keep = min(keep, max(1, int((p >= self._s.min_p * p[0]).sum())))
         heated = logits[:keep].astype(np.float64) / self._s.temperature
         cumulative = np.cumsum(np.exp(heated - heated[0]))
-        at = np.searchsorted(cumulative, self._rng.random() * cumulative[-1], side="right")
-        return int(ids[min(int(at), keep - 1)])
+        drawn = self._rng.random() * float(cumulative[-1])
+        return int(ids[min(int((cumulative <= drawn).sum()), keep - 1)])
 
     def _shortlist(self, row: Row) -> tuple[NDArray[np.int64], Row]:
-        """The candidates, likeliest first. Ties in id order, so that equal rows give equal draws."""
+        """The candidates, likeliest first. Ties in id order, so that equal rows give equal
+        draws."""
         if 0 < self._s.top_k < len(row):
             ids = np.argpartition(row, -self._s.top_k)[-self._s.top_k :]
         else:

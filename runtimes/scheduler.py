@@ -19,8 +19,8 @@ from runtimes.radix import Match, RadixTree, common_prefix
 MIN_SHARED = 16
 # Cells kept free for an admitted request's answer; what goes beyond is preempted when it comes.
 RESERVED_ANSWER = 256
-# Chunks of jobs whose arithmetic must repeat end at multiples of this, whatever the load: under 64 rows
-# the CPU kernels give a row the same result wherever its cells lie (docs/ARCHITECTURE.md).
+# Chunks of jobs whose arithmetic must repeat end at multiples of this, whatever the load: under 64
+# rows the CPU kernels give a row the same result wherever its cells lie (docs/ARCHITECTURE.md).
 EXACT_CHUNK = 48
 
 
@@ -106,7 +106,8 @@ class Scheduler:
             self._idle[handle] = _Idle(self._clock(), job.uses)
 
     def admit(self) -> list[Job]:
-        """Move waiting jobs that can start into `running`; each continues the best prefix there is."""
+        """Move waiting jobs that can start into `running`; each continues the best prefix there
+        is."""
         admitted: list[Job] = []
         held_back: list[Job] = []
         while self.waiting and len(self.running) < self._parallel:
@@ -159,8 +160,9 @@ class Scheduler:
                 job.state = JobState.DECODE
 
     def relieve(self) -> Job | None:
-        """Make room after the cells ran out: evict an idle sequence, else send the youngest job back
-        to the queue and return it. Raises MemoryError when there is nothing left to give up."""
+        """Make room after the cells ran out: evict an idle sequence, else send the youngest job
+        back to the queue and return it. Raises MemoryError when there is nothing left to give
+        up."""
         if self._evict(keep=None):
             return None
         if len(self.running) < 2:
@@ -213,8 +215,8 @@ class Scheduler:
         return True
 
     def _best_source(self, job: Job) -> tuple[Handle | None, int]:
-        """The sequence to continue, and up to where. One token is always left to compute, unless the
-        logits at the prompt's end were kept."""
+        """The sequence to continue, and up to where. One token is always left to compute, unless
+        the logits at the prompt's end were kept."""
         limit = len(job.known) if job.take_kept_logits(self.tree) else len(job.known) - 1
         found = self._reusable(job, limit)
         return found.handle, found.length
@@ -229,8 +231,8 @@ class Scheduler:
         return Match(min(found.length, limit), found.handle)
 
     def _continue(self, source: Handle | None, length: int) -> Handle | None:
-        """A sequence holding `source`'s first `length` tokens: the source itself where it is idle and
-        would be continued whole, else a fork."""
+        """A sequence holding `source`'s first `length` tokens: the source itself where it is idle
+        and would be continued whole, else a fork."""
         if source is None or length == 0:
             return None
         idle = self._idle.get(source)
@@ -259,8 +261,8 @@ class Scheduler:
         return in_use < self._caps.max_sequences or self._evict(keep)
 
     def _record(self, job: Job, handle: Handle, upto: int) -> None:
-        """Enter what the sequence now holds into the tree, up to position `upto`; where another holds
-        the same tokens, use its cells instead of our own."""
+        """Enter what the sequence now holds into the tree, up to position `upto`; where another
+        holds the same tokens, use its cells instead of our own."""
         start = self.tree.length(handle)
         if upto <= start:
             return
@@ -269,7 +271,8 @@ class Scheduler:
                 self._x.share(overlap.owner, handle, overlap.start, overlap.end)
 
     def _evict(self, keep: Handle | None) -> bool:
-        """Close the idle sequence that is least worth keeping: unused for long, seldom continued."""
+        """Close the idle sequence that is least worth keeping: unused for long, seldom
+        continued."""
         now = self._clock()
         ages = {
             h: (now - idle.last_used) / (1 + idle.uses)

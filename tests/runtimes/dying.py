@@ -1,0 +1,47 @@
+"""Executors that die in the ways real ones do. Loaded by worker processes, by name."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from runtimes.base import Pick, Row
+from runtimes.llamacpp.executor import LlamaExecutor
+from runtimes.llamacpp.executor import load as real_load
+from runtimes.messages import LoadSpec
+
+
+def load_without_wide_instructions(
+    spec: LoadSpec, progress: Callable[[float], None]
+) -> LlamaExecutor:
+    """Traps as a build with forbidden instructions does, unless they are avoided."""
+    if spec.extra_buffers:
+        os.kill(os.getpid(), signal.SIGILL)
+    return real_load(spec, progress)
+
+
+def load_never(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaExecutor:
+    """Traps whatever is avoided."""
+    os.kill(os.getpid(), signal.SIGILL)
+    raise AssertionError("dead already")
+
+
+def load_and_die_once(spec: LoadSpec, progress: Callable[[float], None]) -> Any:
+    """Dies in the first step of the first process only: a file beside the model remembers."""
+    return _Fragile(real_load(spec, progress), spec.path.with_suffix(".died"))
+
+
+class _Fragile:
+    def __init__(self, inner: LlamaExecutor, died: Path) -> None:
+        self._inner, self._died, self._steps = inner, died, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
+        self._steps += 1
+        if self._steps == 1 and not self._died.exists():
+            self._died.touch()
+            os.kill(os.getpid(), signal.SIGSEGV)
+        self._inner.step(rows, pick, alone=alone)
