@@ -42,7 +42,6 @@ def log_softmax_top(row: Row, top: int) -> tuple[float, tuple[tuple[int, float],
     if top <= 0:
         return norm, ()
     best = np.argpartition(row, -top)[-top:]
-    # Ties in id order, so that a greedy choice (the first maximum) is also the first listed.
     best = best[np.lexsort((best, -row[best]))]
     return norm, tuple((int(i), float(row[i]) - norm) for i in best)
 

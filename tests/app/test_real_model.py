@@ -1,0 +1,176 @@
+"""The whole way on real weights: a server process, the client people use, the counts it reports."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = "smollm2:135m"
+RULES = "\n".join(f"Rule {i}: drawer {i * 7} holds only blue cord." for i in range(1, 66))
+
+
+@dataclass
+class Served:
+    """A server process on the starter model, started for one test."""
+
+    url: str
+    process: "subprocess.Popen[str]"
+
+    def client(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="any", max_retries=0)
+
+    def metric(self, name: str) -> int:
+        text = httpx.get(f"{self.url}/metrics").text
+        found = re.search(rf'^{name}{{model="{MODEL}"}} (\S+)$', text, re.MULTILINE)
+        assert found is not None, f"no {name} in {text}"
+        return int(float(found[1]))
+
+
+@pytest.fixture
+def served(tmp_path: Path, smollm2_path: Path) -> Iterator[Served]:
+    """Nothing but the installed starter model is known to it."""
+    assert smollm2_path.exists()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner", "serve", "--port", "0", "--ctx", "4096"],
+        cwd=ROOT,
+        env={
+            "PATH": "",
+            "HOME": str(tmp_path),
+            "RUNNER_HOME": str(tmp_path / "runner"),
+            "HF_HUB_OFFLINE": "1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process, process.stdout as out:
+        found = re.search(r"http://\S+", out.readline())
+        assert found is not None
+        yield Served(found[0], process)
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def turn(*texts: str) -> list[ChatCompletionMessageParam]:
+    """A system turn, then user and assistant in turn."""
+    messages: list[ChatCompletionMessageParam] = [{"role": "system", "content": RULES}]
+    for index, text in enumerate(texts):
+        if index % 2:
+            messages.append({"role": "assistant", "content": text})
+        else:
+            messages.append({"role": "user", "content": text})
+    return messages
+
+
+def cached(reply: ChatCompletion) -> int:
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens_details is not None
+    return reply.usage.prompt_tokens_details.cached_tokens or 0
+
+
+def test_the_sdk_gets_the_same_answer_streamed_and_whole_with_right_usage(served: Served) -> None:
+    client = served.client()
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say hello."}]
+    whole = client.chat.completions.create(
+        model=MODEL, messages=messages, temperature=0, max_tokens=12
+    )
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=messages,
+        temperature=0,
+        max_tokens=12,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    text, usages = "", []
+    for chunk in stream:
+        text += "".join(choice.delta.content or "" for choice in chunk.choices)
+        usages += [chunk.usage] if chunk.usage else []
+    assert text == whole.choices[0].message.content
+    assert text
+    assert whole.usage is not None
+    assert len(usages) == 1
+    assert usages[0].prompt_tokens == whole.usage.prompt_tokens == 33
+    assert usages[0].completion_tokens == whole.usage.completion_tokens <= 12
+    assert whole.usage.total_tokens == 33 + whole.usage.completion_tokens
+
+
+def test_eight_requests_that_share_a_prefix_compute_it_once(served: Served) -> None:
+    client = served.client()
+
+    def ask(number: int) -> ChatCompletion:
+        return client.chat.completions.create(
+            model=MODEL, messages=turn(f"What is in drawer {number}?"), temperature=0, max_tokens=4
+        )
+
+    with ThreadPoolExecutor(8) as together:
+        replies = list(together.map(ask, range(8)))
+    prompts = [reply.usage.prompt_tokens for reply in replies if reply.usage]
+    assert len(prompts) == 8
+    prefix = min(prompts) - 12  # all but the question's last words and the turn's end
+    assert prefix > 950
+    tails = sum(prompt - prefix for prompt in prompts)
+    assert served.metric("runner_prompt_rows_total") <= 1.1 * (prefix + tails)
+    assert served.metric("runner_prompt_tokens_total") == sum(prompts)
+    assert sum(cached(reply) for reply in replies) >= 7 * prefix
+
+
+def test_the_next_turn_reads_only_what_is_new(served: Served) -> None:
+    client = served.client()
+    first = client.chat.completions.create(
+        model=MODEL, messages=turn("Name drawer 14."), temperature=0, max_tokens=12
+    )
+    said = first.choices[0].message.content or ""
+    assert first.usage is not None
+    second = client.chat.completions.create(
+        model=MODEL,
+        messages=turn("Name drawer 14.", said, "And drawer 21?"),
+        temperature=0,
+        max_tokens=4,
+    )
+    assert cached(first) == 0
+    assert second.usage is not None
+    assert 0.95 * first.usage.prompt_tokens <= cached(second) < second.usage.prompt_tokens
+
+
+def test_a_seed_gives_the_same_text_whatever_else_runs(served: Served) -> None:
+    client = served.client()
+
+    def ask(text: str, seed: int, tokens: int = 24) -> str:
+        reply = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": text}],
+            temperature=1,
+            seed=seed,
+            max_tokens=tokens,
+        )
+        return reply.choices[0].message.content or ""
+
+    alone = ask("Write a line about moss.", 101)
+    with ThreadPoolExecutor(4) as others:
+        noise = [others.submit(ask, f"Write of {w}.", i, 48) for i, w in enumerate("abcd")]
+        crowded = ask("Write a line about moss.", 101)
+        assert all(n.result() for n in noise)
+    assert crowded == alone
+    assert ask("Write a line about moss.", 102) != alone
+
+
+def test_errors_are_the_sdk_s_own(served: Served) -> None:
+    client = served.client()
+    with pytest.raises(openai.NotFoundError, match=MODEL):
+        client.chat.completions.create(model="nothing", messages=turn("hi"))
+    with pytest.raises(openai.BadRequestError, match="4096") as caught:
+        client.chat.completions.create(model=MODEL, messages=turn(RULES * 5))
+    assert caught.value.code == "context_length_exceeded"
+    models = {model.id: model for model in client.models.list()}
+    assert getattr(models[MODEL], "context_length") == 4096  # noqa: B009 - not in the SDK's type
