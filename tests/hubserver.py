@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self, override
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 _PIECE = 16 * 1024
@@ -26,9 +26,13 @@ class Asked:
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong. `drop_at` is a share of the file, `drops` how often (None: always)."""
+    """What goes wrong. `drop_at` is a share of the file, `drops` how often (None: always); at the
+    share `hold_at` the hub says `held` and sends no more until `release`."""
 
     drop_at: float | None = None
+    hold_at: float | None = None
+    held: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
     drops: int | None = None
     flip: bool = False
     ignore_range: bool = False
@@ -86,7 +90,6 @@ class _Server(ThreadingHTTPServer):
         self.on_cdn = on_cdn
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
 
-    @override
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away is no news."""
 
@@ -99,7 +102,6 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Server)
         return self.server.hub
 
-    @override
     def log_message(self, format: str, *args: object) -> None:
         """Tests read `asked` instead."""
 
@@ -145,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
                 "siblings": [_sibling(name, data) for name, data in files.items()],
                 **self.hub.facts,
             }
-            self._send(200, json.dumps(answer).encode())
+            self._send(200, json.dumps(answer).encode(), X_HF_Warning="rate; Please log in.")
 
     def _resolve(self, repo: str, name: str) -> None:
         faults = self.hub.faults
@@ -198,7 +200,11 @@ class _Handler(BaseHTTPRequestHandler):
             faults.drops = None if faults.drops is None else faults.drops - 1
             end = min(end, int(len(data) * faults.drop_at))
             self.close_connection = True
+        pause = int(len(data) * faults.hold_at) if whole and faults.hold_at is not None else end
         for at in range(start, end, _PIECE):
+            if at >= pause and not faults.release.is_set():
+                faults.held.set()
+                faults.release.wait(30)
             self.wfile.write(data[at : min(at + _PIECE, end)])
 
     def _not_found(self) -> None:

@@ -260,7 +260,7 @@ def test_the_youngest_is_preempted_and_later_reads_its_own_answer_again() -> Non
     made.submit(second)
     for _ in range(12):
         run(made, executor)
-    assert executor.cells() == 64
+    assert executor.cells() == 63  # of 64, and two streams want one more each
     with pytest.raises(CellsExhausted):
         run(made, executor)
     assert made.relieve() is second

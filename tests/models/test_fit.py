@@ -1,0 +1,125 @@
+"""What a model needs, and which context fits."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.fit import Memory, estimate, human_bytes, largest_context, machine_memory, sentence
+from models.gguf import read_header
+from models.header import GgufHeader
+from tests.tinygguf import LLAMA, tiny_gguf
+
+GB = 10**9
+
+
+def header_of(arch: str = "llama", **changes: Any) -> GgufHeader:
+    metadata = {**LLAMA, **{f"llama.{key}": value for key, value in changes.items()}}
+    data = tiny_gguf(
+        arch, {key.replace("llama.", f"{arch}."): value for key, value in metadata.items()}
+    )
+    return read_header(data, len(data))
+
+
+def test_the_cache_grows_with_context_and_parallel_requests() -> None:
+    header = header_of()
+    one = estimate(header, 1024).kv
+    assert one == 1024 * header.kv_bytes_per_token
+    assert estimate(header, 2048).kv == 2 * one
+    assert estimate(header, 1024, parallel=2).kv == 2 * one
+    assert estimate(header, 1024, kv_type_bytes=1).kv == one // 2
+
+
+def test_weights_are_those_of_all_files_of_a_split() -> None:
+    header = header_of()
+    assert estimate(header, 512).weights == header.file_size
+    assert estimate(header, 512, weights_bytes=7 * GB).weights == 7 * GB
+
+
+def test_windowed_layers_stop_growing() -> None:
+    metadata = {
+        "gemma3.block_count": 6,
+        "gemma3.embedding_length": 64,
+        "gemma3.attention.head_count": 4,
+        "gemma3.attention.sliding_window": 128,
+    }
+    data = tiny_gguf("gemma3", metadata)
+    header = read_header(data, len(data))
+    layer = header.kv_bytes_per_token // 6
+    short, long = (estimate(header, c, sequences=1).kv for c in (1024, 8192))
+    assert short == layer * (1024 + 5 * 768)  # five layers of 128 + 512 cells, rounded up
+    assert long - short == layer * (8192 - 1024)
+
+
+def test_the_largest_context_fits_and_a_longer_one_does_not() -> None:
+    header = header_of(context_length=131072, block_count=32, embedding_length=4096)
+    budget = 2 * GB
+    context = largest_context(header, budget)
+    assert 512 < context < 131072
+    assert context % 256 == 0
+    assert estimate(header, context).total <= budget < estimate(header, context + 512).total
+
+
+def test_the_largest_context_is_never_more_than_the_trained_one() -> None:
+    assert largest_context(header_of(), 100 * GB) == 4096
+
+
+def test_what_cannot_fit_has_no_context() -> None:
+    assert largest_context(header_of(), 10**6) == 0
+
+
+def test_the_sentence_says_what_fits() -> None:
+    header = header_of(context_length=131072, block_count=32, embedding_length=4096)
+    assert "whole context of 131,072 tokens" in sentence(header, Memory(900 * GB, 900 * GB))
+    assert "of its 131,072 tokens" in sentence(header, Memory(2 * GB, 2 * GB))
+    refused = sentence(header, Memory(GB, GB), weights_bytes=5 * GB)
+    assert refused.startswith("does not fit: it needs about 5.")
+    assert refused.endswith("1.0 GB of memory are free")
+
+
+def test_an_unknown_context_length_counts_as_a_short_one() -> None:
+    assert largest_context(header_of(context_length=0), 100 * GB) == 4096
+
+
+@pytest.mark.parametrize(
+    ("files", "total", "available"),
+    [
+        ({"memory.max": "1000000", "memory.current": "400000"}, 1_000_000, 600_000),
+        ({"memory.max": "max", "memory.current": "400000"}, None, None),
+        (
+            {
+                "memory.max": "1000000",
+                "memory.current": "900000",
+                "memory.stat": "inactive_file 300000\nactive_file 100000",
+            },
+            1_000_000,
+            500_000,
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": "2000000",
+                "memory/memory.usage_in_bytes": "500000",
+            },
+            2_000_000,
+            1_500_000,
+        ),
+        ({"memory/memory.limit_in_bytes": str(1 << 63)}, None, None),
+    ],
+)
+def test_a_containers_limit_counts_as_the_machines(
+    tmp_path: Path, files: dict[str, str], total: int | None, available: int | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    free, whole = machine_memory(tmp_path), machine_memory(tmp_path / "none")
+    assert free.total == (total or whole.total)
+    if available is None:
+        assert free.available > 10_000_000
+    else:
+        assert free.available == available
+
+
+def test_sizes_are_written_in_powers_of_a_thousand() -> None:
+    sizes = [human_bytes(n) for n in (0, 999, 98_362_432, 4_920_000_000, 162 * GB)]
+    assert sizes == ["0 B", "999 B", "98 MB", "4.9 GB", "162 GB"]
