@@ -7,10 +7,12 @@ from functools import partial
 import psutil
 
 from app.settings import Settings
-from models.card import Format
+from models.card import Format, ModelCard, Origin
+from models.errors import ModelNotFound, RequestInvalid
 from models.fit import machine_memory
+from models.names import parse
 from models.store import Store
-from runtimes.pool import ModelPool, PoolSettings
+from runtimes.pool import Catalogue, ModelPool, PoolSettings
 
 # Without a budget of the user's own, models may take this share of the memory that is free.
 _FREE_SHARE = 0.8
@@ -19,10 +21,48 @@ _EXECUTORS = {Format.GGUF: "runtimes.llamacpp.executor:load"}
 log = logging.getLogger("runner.models")
 
 
-def build_host(settings: Settings) -> ModelPool:
-    """All local models, as the settings want them."""
+def build_host(settings: Settings, named: str | None = None) -> ModelPool:
+    """The local models for whoever reaches the port: those that are installed, by name, and the one
+    that was named when the server was started. Raises ModelNotFound."""
+    store = Store(settings.models_dir)
+    return _pool(Installed(store, store.find(named) if named else None), settings)
+
+
+def build_private_host(settings: Settings) -> ModelPool:
+    """The local models for the person at the keyboard, who may also name a file."""
+    return _pool(Store(settings.models_dir), settings)
+
+
+class Installed:
+    """A store that finds no files by their path: a client has no business with the server's disk.
+    `own` is the exception, a file that the server's owner named."""
+
+    def __init__(self, store: Store, own: ModelCard | None = None) -> None:
+        self._store = store
+        self._own = own if own is not None and own.origin is Origin.PATH else None
+
+    def list(self) -> "list[ModelCard]":
+        return [*([self._own] if self._own else []), *self._store.list()]
+
+    def find(self, name: str) -> ModelCard:
+        """See `Store.find`."""
+        if self._own is not None and name in (self._own.id, str(self._own.path)):
+            return self._own
+        if _is_path(name):
+            raise ModelNotFound(f"{name} is a path; ask for a model by its name (GET /v1/models).")
+        return self._store.find(name)
+
+
+def _is_path(name: str) -> bool:
+    try:
+        return parse(name).path is not None
+    except RequestInvalid:
+        return False
+
+
+def _pool(catalogue: Catalogue, settings: Settings) -> ModelPool:
     return ModelPool(
-        Store(settings.models_dir),
+        catalogue,
         PoolSettings(
             memory=partial(_memory, settings.memory_budget),
             executors=_EXECUTORS,

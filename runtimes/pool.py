@@ -93,6 +93,7 @@ class ModelPool:
         self._settings = settings
         self._note = note
         self._slots: dict[str, _Slot] = {}
+        self._named: dict[str, _Slot] = {}
         self._extra_buffers = True
         self._making_room = asyncio.Lock()
         self._reaper: asyncio.Task[None] | None = None
@@ -128,8 +129,12 @@ class ModelPool:
                 yield loading
 
     def _slot(self, name: str) -> _Slot:
+        known = self._named.get(name)
+        if known is not None and known.model is not None:
+            return known  # finding a model looks at the disk
         card = self._catalogue.find(name)
-        return self._slots.setdefault(card.id, _Slot(card))
+        slot = self._named[name] = self._slots.setdefault(card.id, _Slot(card))
+        return slot
 
     async def _ensure(self, slot: _Slot) -> AsyncGenerator[Loading, None]:
         """Wait until the model is loaded. The load belongs to the pool: a waiter that leaves does

@@ -1,10 +1,11 @@
-"""How much a sequence's logits change with its company, its place in the cache and its chunk widths.
+"""How much a sequence's logits change with its company, its place in the cache and its chunk
+widths.
 
     python bench/engine/invariance.py MODEL.gguf
 
-Prints the largest logit difference, over 24 decode steps after a 300-token prompt, between a run in an
-empty cache and runs beside other sequences. `alone` is what the engine does for requests whose text must
-repeat: forwards of their own, chunks under 64 rows, lone tokens padded to two.
+Prints the largest logit difference, over 24 decode steps after a 300-token prompt, between a run in
+an empty cache and runs beside other sequences. `alone` is what the engine does for requests whose
+text must repeat: forwards of their own, chunks under 64 rows, lone tokens padded to two.
 """
 
 import random

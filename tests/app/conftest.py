@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from app.api.reply import Pace
 from app.server import bind, create_app
@@ -88,16 +89,24 @@ async def serving(
     with contextlib.closing(bind("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
-        server = uvicorn.Server(config)
-        task = asyncio.create_task(server._serve([listener]))  # pyright: ignore[reportPrivateUsage]
-        while not server.started:
-            await asyncio.sleep(0.01)
+        config.load()
+        state = ServerState()
+        # uvicorn's own protocol without its main loop, whose ticks would cost each test 0.2 s
+        server = await asyncio.get_running_loop().create_server(
+            lambda: config.http_protocol_class(config=config, server_state=state, app_state={}),
+            sock=listener,
+        )
         try:
             async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=20) as http:
                 yield Served(url, host, http)
         finally:
-            server.should_exit = server.force_exit = True
-            await task
+            server.close()
+            for connection in list(state.connections):
+                connection.shutdown()
+            for task in list(state.tasks):
+                task.cancel()
+            await asyncio.gather(*state.tasks, return_exceptions=True)
+            await until(lambda: not state.connections)
 
 
 @pytest.fixture
@@ -109,5 +118,5 @@ async def served() -> AsyncGenerator[Served]:
 async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
     """Wait for what is expected, not for a time."""
     async with asyncio.timeout(within_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
             await asyncio.sleep(0.01)

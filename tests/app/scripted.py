@@ -98,7 +98,7 @@ async def _play(steps: Iterable[Step]) -> AsyncGenerator[Event, None]:
     for step in steps:
         if isinstance(step, Exception):
             raise step
-        if isinstance(step, float):
+        if isinstance(step, int | float):
             await asyncio.sleep(step)
         else:
             await asyncio.sleep(0)

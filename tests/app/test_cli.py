@@ -206,14 +206,16 @@ SERVE = """
 import sys
 sys.path.insert(0, {root!r})
 from app.cli.errors import guarded
+from app import server
 from app.server import serve
 from app.settings import Settings
 from models.chat import Loading
 from models.errors import DoesNotFit
 from tests.app.scripted import ScriptedHost, answer
+server.GRACE_S = {grace}
 host = ScriptedHost()
 words = answer(*["word "] * 10)
-host.script = lambda r: [step for event in words(r) for step in (event, 0.1)]
+host.script = lambda r: [step for event in words(r) for step in (0.1, event)]
 host.load_script = {load}
 def ready(url): print(url, flush=True)
 code = guarded(lambda: serve(Settings(port={port}), lambda s: host, preload={model!r}, ready=ready))
@@ -222,10 +224,16 @@ sys.exit(code)
 """
 
 
-def start(load: str = "()", model: str | None = None, port: int = 0) -> subprocess.Popen[str]:
-    code = SERVE.format(root=str(ROOT), load=load, model=model, port=port)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-W", "error", "-c", code], text=True, **pipes)
+def start(
+    load: str = "()", model: str | None = None, port: int = 0, grace: int = 10
+) -> subprocess.Popen[str]:
+    code = SERVE.format(root=str(ROOT), load=load, model=model, port=port, grace=grace)
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -246,6 +254,21 @@ def test_a_signal_lets_running_answers_end(number: int, code: int) -> None:
     assert out == f"closed True cancelled 0 exit {code}\n"
     assert "Traceback" not in err
     assert process.returncode == code
+
+
+def test_an_answer_that_outlasts_the_grace_is_cut() -> None:
+    with start(grace=0) as process:
+        assert process.stdout
+        url = process.stdout.readline().strip()
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
+        with httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
+            with http.stream("POST", "/v1/chat/completions", json=body | {"stream": True}) as reply:
+                next(reply.iter_lines())
+                process.terminate()
+                out, err = process.communicate(timeout=20)
+    assert out == "closed True cancelled 1 exit 0\n"
+    assert "Traceback" not in err
+    assert "cut by the shutdown" in err
 
 
 def test_a_second_signal_does_not_wait() -> None:

@@ -7,16 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.api.chat import ChatFields
+from app.api.completions import CompletionFields
 from app.server import create_app
 from app.settings import Settings
 from tests.app.conftest import chat_body
 from tests.app.scripted import MODEL, ScriptedHost
 
-FIELDS = (
-    "messages temperature top_p top_k min_p n stop seed max_tokens max_completion_tokens logprobs "
-    "top_logprobs stream stream_options logit_bias response_format tools tool_choice functions "
-    "repeat_penalty presence_penalty chat_template_kwargs return_progress prompt echo suffix best_of"
-).split()
+FIELDS = sorted({*ChatFields.model_fields, *CompletionFields.model_fields} - {"model"})
 leaves = (
     st.none()
     | st.booleans()
@@ -25,7 +23,7 @@ leaves = (
     | st.text(max_size=8)
     | st.sampled_from(["user", "text", "assistant", "function", "json_schema", "auto", "{}"])
 )
-keys = st.sampled_from("role content type text function name schema tool_calls id 1".split())
+keys = st.sampled_from(["role", "content", "type", "text", "function", "name", "schema", "id", "1"])
 values = st.recursive(
     leaves,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),

@@ -78,7 +78,7 @@ async def test_a_key_is_taken_in_both_headers_and_checked() -> None:
                 assert reply.status_code == 401, path
                 assert reply.json()["error"]["code"] == "invalid_api_key"
         assert (await served.http.get("/health")).status_code == 200
-        non_ascii = {"x-api-key": "ü".encode()}
+        non_ascii = {b"x-api-key": "ü".encode()}
         assert (await served.http.get("/v1/models", headers=non_ascii)).status_code == 401
 
 
@@ -132,8 +132,9 @@ async def test_numbers_that_are_none_are_refused(served: Served, number: str) ->
     reply = await served.http.post(CHAT, content=body, headers={"content-type": "application/json"})
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == "temperature"
-    schema = f'{{"type":"json_schema","schema":{{"minimum":{number}}}}}'
-    body = f'{{"model":"{MODEL}","messages":[{{"role":"user","content":""}}],"response_format":{schema}}}'
+    format = f'{{"type":"json_schema","schema":{{"minimum":{number}}}}}'
+    user = '[{"role":"user","content":""}]'
+    body = f'{{"model":"{MODEL}","messages":{user},"response_format":{format}}}'
     reply = await served.http.post(CHAT, content=body, headers={"content-type": "application/json"})
     assert reply.json()["error"]["param"] == "response_format.schema"
 

@@ -1,0 +1,210 @@
+"""`POST /v1/completions`: text or token ids continued, in OpenAI's older dialect."""
+
+import dataclasses
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from fastapi import APIRouter
+from fastapi import Request as HttpRequest
+from fastapi.responses import Response
+
+from app.api import accounts
+from app.api.body import Whole, read_body
+from app.api.errors import Fault
+from app.api.generations import Piece
+from app.api.reply import DONE, Answer, Reply, frame
+from app.api.sampling import (
+    SharedFields,
+    TopCount,
+    constraint_of,
+    limits_of,
+    sampling_of,
+    seeded,
+)
+from models.chat import Finished, Logprobs, Prefill, RawPrompt, Request, Text, TokenLogprob
+from models.errors import RequestInvalid
+
+router = APIRouter()
+
+DEFAULT_MAX_TOKENS = 16  # the dialect's own documented default
+MAX_PROMPTS = 256
+_MAX_TOKEN_ID = 2**31 - 1
+
+
+class CompletionFields(SharedFields):
+    """What a plain completion may ask for, beside the shared fields."""
+
+    prompt: Any
+    logprobs: TopCount | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: Whole | None = None
+
+
+@router.post("/v1/completions")
+async def create_completion(http: HttpRequest) -> Response:
+    """Continue one or more prompts."""
+    body = await read_body(http, CompletionFields)
+    http.state.model = body.model
+    prompts = prompts_of(body.prompt)
+    requests = requests_of(body, prompts)
+    dialect = CompletionDialect(body, prompts)
+    state = http.app.state
+    return Reply(state.host, requests, dialect, state.pace, stream=bool(body.stream))
+
+
+def prompts_of(prompt: Any) -> list[str | tuple[int, ...]]:
+    """Every prompt of the request, in order. Raises RequestInvalid."""
+    match prompt:
+        case str():
+            return [prompt]
+        case [int(), *_]:
+            return [_token_ids(prompt, "prompt")]
+        case [_, *_]:
+            listed = cast(list[Any], prompt)
+            if len(listed) > MAX_PROMPTS:
+                raise RequestInvalid(f"prompt may hold at most {MAX_PROMPTS} prompts.", "prompt")
+            return [_one(item, f"prompt.{index}") for index, item in enumerate(listed)]
+        case _:
+            text = "prompt must be a string, a list of strings, or token ids, and not empty."
+            raise RequestInvalid(text, "prompt")
+
+
+def _one(item: Any, path: str) -> str | tuple[int, ...]:
+    return item if isinstance(item, str) else _token_ids(item, path)
+
+
+def _token_ids(value: Any, path: str) -> tuple[int, ...]:
+    ids = cast(list[Any], value) if isinstance(value, list) else []
+    for item in ids:
+        if type(item) is not int or not 0 <= item <= _MAX_TOKEN_ID:  # a bool is an int, too
+            raise RequestInvalid(f"{path} must hold token ids (whole numbers) only.", path)
+    if not ids:
+        raise RequestInvalid(f"{path} must be a string or a list of token ids.", path)
+    return tuple(ids)
+
+
+def requests_of(body: CompletionFields, prompts: Sequence[str | tuple[int, ...]]) -> list[Request]:
+    """Each prompt times `n`, in the order of the choices. Raises RequestInvalid."""
+    choices = body.n or 1
+    _check(body, prompts, choices)
+    first = Request(
+        model=body.model,
+        prompt=RawPrompt(""),
+        sampling=sampling_of(body),
+        limits=limits_of(body.max_tokens or DEFAULT_MAX_TOKENS, body.stop),
+        constraint=constraint_of(body.response_format),
+        logprobs=body.logprobs,
+    )
+    return [
+        dataclasses.replace(
+            first, prompt=RawPrompt(prompt), sampling=seeded(first.sampling, choice)
+        )
+        for prompt in prompts
+        for choice in range(choices)
+    ]
+
+
+def _check(body: CompletionFields, prompts: Sequence[str | tuple[int, ...]], choices: int) -> None:
+    if len(prompts) * choices > MAX_PROMPTS:
+        raise RequestInvalid(f"prompts times n may be at most {MAX_PROMPTS}.", "n")
+    if body.suffix:
+        raise RequestInvalid("suffix is not supported yet.", "suffix")
+    if body.best_of is not None and body.best_of != choices:
+        raise RequestInvalid("best_of is not supported other than equal to n.", "best_of")
+    if body.echo and body.logprobs is not None:
+        raise RequestInvalid("echo together with logprobs is not supported yet.", "echo")
+    if body.echo and not all(isinstance(prompt, str) for prompt in prompts):
+        raise RequestInvalid("echo of token ids is not supported yet.", "echo")
+
+
+class CompletionDialect:
+    """Writes chunks, or the whole completion, of one plain request."""
+
+    def __init__(self, body: CompletionFields, prompts: Sequence[str | tuple[int, ...]]) -> None:
+        self._per_prompt = body.n or 1
+        self._choices = len(prompts) * self._per_prompt
+        self._usage = body.wants_usage
+        self._progress = bool(body.return_progress)
+        self._logprobs = body.logprobs is not None
+        self._echo = [str(prompt) for prompt in prompts] if body.echo else []
+        self._pending: list[list[TokenLogprob]] = [[] for _ in range(self._choices)]
+        self._offsets = [0] * self._choices
+        self._ends: dict[int, Finished] = {}
+        self._head = {
+            "id": f"cmpl-{secrets.token_hex(12)}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": body.model,
+        }
+
+    def opening(self) -> Iterable[bytes]:
+        for choice in range(self._choices):
+            yield self._chunk(choice, self._before(choice))
+
+    def pieces(self, piece: Piece) -> Iterable[bytes]:
+        choice = piece.choice
+        match piece.event:
+            case Text(text) if text:
+                yield self._chunk(choice, text)
+            case Logprobs(tokens):
+                self._pending[choice].extend(tokens)
+            case Finished(reason, used, timings) as end:
+                self._ends[choice] = end
+                more = {"timings": accounts.timings(timings, used)}
+                yield self._chunk(choice, "", reason.value, more)
+            case Prefill(done, total, cached) if self._progress:
+                progress = {"total": total, "cache": cached, "processed": done}
+                yield self._chunk(choice, "", None, {"prompt_progress": progress})
+            case _:
+                pass
+
+    def idle(self, choice: int) -> bytes:
+        return self._chunk(choice, "")
+
+    def closing(self) -> Iterable[bytes]:
+        if self._usage:
+            ends = [self._ends[choice].usage for choice in range(self._choices)]
+            used = accounts.usage(ends, self._per_prompt)
+            yield frame({**self._head, "choices": [], "usage": used})
+        yield DONE
+
+    def failure(self, fault: Fault) -> Iterable[bytes]:
+        yield frame(fault.body())
+        yield DONE
+
+    def whole(self, answers: Sequence[Answer]) -> dict[str, Any]:
+        choices = [
+            {
+                "index": choice,
+                "text": self._before(choice) + "".join(answer.text),
+                "logprobs": accounts.plain_logprobs(answer.logprobs, 0) if self._logprobs else None,
+                "finish_reason": answer.reason.value,
+            }
+            for choice, answer in enumerate(answers)
+        ]
+        return {**self._head, "choices": choices, **accounts.summary(answers, self._per_prompt)}
+
+    def _before(self, choice: int) -> str:
+        return self._echo[choice // self._per_prompt] if self._echo else ""
+
+    def _chunk(
+        self,
+        choice: int,
+        text: str,
+        finish: str | None = None,
+        more: dict[str, Any] | None = None,
+    ) -> bytes:
+        entry: dict[str, Any] = {"index": choice, "text": text, "logprobs": None}
+        entry["finish_reason"] = finish
+        pending = self._pending[choice]
+        if pending and (text or finish):
+            entry["logprobs"] = accounts.plain_logprobs(pending, self._offsets[choice])
+            self._offsets[choice] += sum(len(accounts.text_of(item.token)) for item in pending)
+            self._pending[choice] = []
+        data: dict[str, Any] = {**self._head, "choices": [entry], **(more or {})}
+        if self._usage:
+            data["usage"] = None
+        return frame(data)

@@ -1,0 +1,105 @@
+"""What can be asked for and how the server is doing: models, health, metrics, status."""
+
+import os
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from app.metrics import CONTENT_TYPE, metrics_text
+from app.version import version
+from models.errors import ModelNotFound
+from runtimes.base import LoadState, ModelHost, ModelInfo
+
+router = APIRouter()
+
+SERVER_NAME = "runner"
+
+
+def _host(http: Request) -> ModelHost:
+    return http.app.state.host
+
+
+def _entry(info: ModelInfo) -> dict[str, Any]:
+    # The window of one request, which is what a client has to plan with. Before the first load it
+    # is not known, and the trained length is the best there is.
+    context = info.context or info.trained_context
+    return {
+        "id": info.id,
+        "object": "model",
+        "created": info.created,
+        "owned_by": "local",
+        "context_length": context,
+        "max_model_len": context,
+        "trained_context_length": info.trained_context,
+        "state": info.state.value,
+        "size_bytes": info.size_bytes,
+    }
+
+
+@router.get("/v1/models")
+async def list_models(http: Request) -> dict[str, Any]:
+    """Every model that can be asked for."""
+    return {"object": "list", "data": [_entry(info) for info in _host(http).models()]}
+
+
+@router.get("/v1/models/{name:path}")
+async def get_model(http: Request, name: str) -> dict[str, Any]:
+    """One model."""
+    known = _host(http).models()
+    for info in known:
+        if info.id == name:
+            return _entry(info)
+    for info in known:
+        if info.id == f"{name}:latest" or info.id.casefold() == name.casefold():
+            return _entry(info)
+    raise ModelNotFound(f"The model {name} is not here. GET /v1/models lists what is.")
+
+
+@router.get("/health")
+async def health(http: Request) -> Response:
+    """200 when requests are answered at once, 503 while a model is being loaded."""
+    state = http.app.state
+    if state.preloading() or _host(http).loading():
+        return JSONResponse({"status": "loading"}, 503, {"retry-after": "1"})
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/metrics")
+async def metrics(http: Request) -> Response:
+    """Prometheus text."""
+    return Response(metrics_text(_host(http).stats()), media_type=CONTENT_TYPE)
+
+
+@router.get("/runner/status")
+async def status(http: Request) -> dict[str, Any]:
+    """What `runner ps` shows."""
+    host = _host(http)
+    present = (LoadState.LOADING, LoadState.READY, LoadState.FAILED)
+    return {
+        "server": SERVER_NAME,
+        "version": version(),
+        "pid": os.getpid(),
+        "uptime_s": round(time.monotonic() - http.app.state.started, 3),
+        "loading": host.loading(),
+        "models": [
+            {
+                "id": info.id,
+                "state": info.state.value,
+                "context": info.context,
+                "memory_bytes": info.memory_bytes,
+                "running": info.running,
+                "waiting": info.waiting,
+                "expires_in_s": info.expires_in_s,
+            }
+            for info in host.models()
+            if info.state in present
+        ],
+    }
+
+
+@router.get("/")
+async def root() -> PlainTextResponse:
+    """For whoever opens the address in a browser."""
+    return PlainTextResponse("runner is running. Point an OpenAI client at /v1.\n")

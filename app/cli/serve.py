@@ -1,0 +1,50 @@
+"""`runner serve`: the server on a local port."""
+
+from typing import Annotated
+
+import typer
+
+from app.settings import Settings
+
+
+def serve(
+    model: Annotated[str | None, typer.Argument(help="A model to load at once.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    ctx: Annotated[int | None, typer.Option(help="Tokens that one request may use.")] = None,
+    parallel: Annotated[int | None, typer.Option(help="Requests that run at once.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="Key that clients must send.")] = None,
+    local_only: Annotated[
+        bool | None, typer.Option("--local-only", help="Never send anything elsewhere.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+) -> None:
+    """Serve the models on this machine to any OpenAI-compatible client."""
+    from app.settings import create_folders, load_settings
+
+    settings = load_settings(
+        {
+            "host": host,
+            "port": port,
+            "ctx": ctx,
+            "parallel": parallel,
+            "api_key": api_key,
+            "local_only": local_only,
+            "log_level": log_level,
+        }
+    )
+    create_folders(settings)
+    from app.build import build_host
+    from app.server import serve as serve_app
+
+    code = serve_app(
+        settings, build_host, preload=model, ready=lambda url: _greet(url, settings, model)
+    )
+    raise typer.Exit(code)
+
+
+def _greet(url: str, settings: Settings, model: str | None) -> None:
+    key = "the key" if settings.api_key else "any"
+    print(f"runner serves at {url}")
+    print(f"  OpenAI clients: OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}")
+    print(f"  try it:         runner run {model or 'MODEL'} 'Why is the sky blue?'", flush=True)
