@@ -4,9 +4,13 @@ work."""
 import sys
 import threading
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+    from runtimes.pool import ModelPool
 
 STARTER = "smollm2:135m"
 QUESTION = "Say hello, and name one thing you can help with, in one sentence."
@@ -33,7 +37,10 @@ def demo(
         )
         asking.start()
 
-    raise typer.Exit(serve(settings, build_host, preload=card.id, ready=ready))
+    def build(settings: "Settings") -> "ModelPool":
+        return build_host(settings, named=model)
+
+    raise typer.Exit(serve(settings, build, preload=card.id, ready=ready))
 
 
 def _ask_and_explain(url: str, key: str | None, model: str) -> None:

@@ -147,7 +147,7 @@ def _ask_here(settings: "Settings", body: dict[str, Any], screen: _Screen) -> _R
     import asyncio
 
     from app.api.chat import ChatFields, request_of
-    from app.build import build_host
+    from app.build import build_private_host
     from app.settings import create_folders
 
     create_folders(settings)
@@ -156,7 +156,7 @@ def _ask_here(settings: "Settings", body: dict[str, Any], screen: _Screen) -> _R
     async def ask() -> _Result:
         from contextlib import aclosing
 
-        host = build_host(settings)
+        host = build_private_host(settings)
         try:
             async with aclosing(host.generate(request)) as events:
                 return await _gather(events, screen)

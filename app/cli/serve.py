@@ -38,7 +38,10 @@ def serve(
     from app.server import serve as serve_app
 
     code = serve_app(
-        settings, build_host, preload=model, ready=lambda url: _greet(url, settings, model)
+        settings,
+        lambda settings: build_host(settings, named=model),
+        preload=model,
+        ready=lambda url: _greet(url, settings, model),
     )
     raise typer.Exit(code)
 

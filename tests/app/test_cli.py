@@ -57,7 +57,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> ScriptedHost:
     def build(settings: Settings) -> ScriptedHost:
         return host
 
-    monkeypatch.setattr(app.build, "build_host", build)
+    monkeypatch.setattr(app.build, "build_private_host", build)
     return host
 
 

@@ -1,0 +1,35 @@
+"""Which models the port offers: installed ones by name, and no files by path."""
+
+from pathlib import Path
+
+import pytest
+
+from app.build import Installed
+from models.card import Origin
+from models.discover import Places
+from models.errors import ModelNotFound
+from models.store import Store
+from tests.weights import write_model
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    nowhere = tmp_path / "nowhere"
+    return Store(tmp_path / "models", Places(nowhere, (nowhere,), (nowhere,), nowhere))
+
+
+def test_a_client_cannot_name_a_file(store: Store, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "secret.gguf", "llama")
+    installed = Installed(store)
+    for name in (str(path), f"file://{path}", "../secret.gguf", str(tmp_path / "absent.gguf")):
+        with pytest.raises(ModelNotFound):
+            installed.find(name)
+
+
+def test_a_file_the_owner_named_is_served_under_its_id(store: Store, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "mine.gguf", "llama")
+    own = store.find(str(path))
+    assert own.origin is Origin.PATH
+    installed = Installed(store, own)
+    assert installed.find(own.id) == own
+    assert own in installed.list()
