@@ -17,6 +17,8 @@ export CMAKE_ARGS
 CPU := $(shell { echo "$(CMAKE_ARGS)"; grep -m1 -i '^\(flags\|features\)' /proc/cpuinfo 2>/dev/null || uname -mv; } | cksum | cut -d' ' -f1)
 WHEELS := $(CACHE)/wheels/llama-cpp-python-$(LLAMA)-$(CPU)
 
+SHELL := /bin/sh
+
 .PHONY: run test install lint types unit format clean
 
 run: $(VENV)/.run
@@ -43,7 +45,11 @@ install: $(VENV)/.dev
 $(WHEELS)/.built:
 	$(PYTHON) -m venv $(VENV)
 	@echo "Compiling llama-cpp-python $(LLAMA) for this processor: 5 to 10 minutes, once."
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) llama-cpp-python==$(LLAMA)
+	@mkdir -p $(WHEELS)
+	@$(BIN)/python -m pip wheel --verbose --no-deps --wheel-dir $(WHEELS) llama-cpp-python==$(LLAMA) \
+		2>&1 | tee $(WHEELS)/build.log | grep --line-buffered -oE '^ *\[[0-9]*0/[0-9]+\]' || true
+	@ls $(WHEELS)/*.whl >/dev/null 2>&1 || { tail -30 $(WHEELS)/build.log; \
+		echo "The build failed; the whole log is $(WHEELS)/build.log"; exit 1; }
 	touch $@
 
 $(VENV)/.run: pyproject.toml $(WHEELS)/.built

@@ -77,8 +77,8 @@ def _pool(catalogue: Catalogue, settings: Settings) -> ModelPool:
 
 
 def _memory(budget: int | None, taken: int) -> int:
-    """What loaded models may take together: the user's budget, or a share of what they have and what
-    is free."""
+    """What loaded models may take together: the user's budget, or a share of what they have and
+    what is free."""
     return budget or int((taken + machine_memory().available) * _FREE_SHARE)
 
 

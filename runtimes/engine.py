@@ -131,7 +131,7 @@ class Engine:
         if plan.shared:
             self._run(plan.shared, alone=False)
         for work in plan.alone:
-            if work.job.state is not JobState.WAITING:  # preempted by the step before
+            if work.job in self.scheduler.running:  # else the step before took its memory
                 self._run((work,), alone=True)
         return self._report()
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from app.api.reply import Pace
@@ -93,7 +94,7 @@ async def serving(
         state = ServerState()
         # uvicorn's own protocol without its main loop, whose ticks would cost each test 0.2 s
         server = await asyncio.get_running_loop().create_server(
-            lambda: config.http_protocol_class(config=config, server_state=state, app_state={}),
+            lambda: H11Protocol(config=config, server_state=state, app_state={}),
             sock=listener,
         )
         try:

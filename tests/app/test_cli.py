@@ -261,11 +261,14 @@ def test_an_answer_that_outlasts_the_grace_is_cut() -> None:
         assert process.stdout
         url = process.stdout.readline().strip()
         body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
-        with httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
-            with http.stream("POST", "/v1/chat/completions", json=body | {"stream": True}) as reply:
-                next(reply.iter_lines())
-                process.terminate()
-                out, err = process.communicate(timeout=20)
+        with (
+            httpx.Client(base_url=url, trust_env=False, timeout=20) as http,
+            http.stream("POST", "/v1/chat/completions", json=body | {"stream": True}) as reply,
+        ):
+            lines = reply.iter_lines()  # held: a client that drops it hangs up
+            next(lines)
+            process.terminate()
+            out, err = process.communicate(timeout=20)
     assert out == "closed True cancelled 1 exit 0\n"
     assert "Traceback" not in err
     assert "cut by the shutdown" in err
@@ -278,7 +281,8 @@ def test_a_second_signal_does_not_wait() -> None:
         with httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
             body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "stream": True}
             with http.stream("POST", "/v1/chat/completions", json=body) as reply:
-                next(reply.iter_lines())
+                lines = reply.iter_lines()
+                next(lines)
                 process.send_signal(signal.SIGINT)
                 time.sleep(0.2)
                 process.send_signal(signal.SIGINT)
