@@ -114,6 +114,10 @@ class Engine:
         """Whether there is nothing to do or to tell."""
         return not (self.scheduler.running or self.scheduler.waiting or self._news.rejected)
 
+    def use_leisure(self) -> None:
+        """Do what a request would otherwise wait for, while there is none."""
+        self._constraints.prepare()
+
     # ------------------------------------------------------------------ the loop's heart
 
     def admit(self) -> StepDone | None:

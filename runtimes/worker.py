@@ -42,6 +42,9 @@ class LoadedModel(Executor, Protocol):
     def probe(self) -> None: ...
 
 
+# An engine without work for this long has the leisure to prepare what a request may need.
+_LEISURE_S = 1.0
+
 Load = Callable[[LoadSpec, Callable[[float], None]], LoadedModel]
 
 
@@ -104,8 +107,14 @@ def _read(pipe: _Pipe, model: LoadedModel, orders: queue.SimpleQueue[ToWorker]) 
 
 
 def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> None:
+    patience: float | None = _LEISURE_S
     while True:
-        for order in _drain(orders, wait=engine.idle):
+        came = _drain(orders, wait=engine.idle, patience=patience)
+        if not came and engine.idle:
+            engine.use_leisure()
+            patience = None
+            continue
+        for order in came:
             match order:
                 case Submit():
                     engine.submit(order)
@@ -121,10 +130,14 @@ def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> No
             pipe.send(engine.step())
 
 
-def _drain(orders: queue.SimpleQueue[ToWorker], *, wait: bool) -> list[ToWorker]:
-    """All orders that have come; with `wait`, at least one."""
-    taken = [orders.get()] if wait else []
+def _drain(
+    orders: queue.SimpleQueue[ToWorker], *, wait: bool, patience: float | None
+) -> list[ToWorker]:
+    """All orders that have come; with `wait`, at least one, unless none comes for `patience` s."""
+    taken: list[ToWorker] = []
     with contextlib.suppress(queue.Empty):
+        if wait:
+            taken.append(orders.get(timeout=patience))
         while True:
             taken.append(orders.get_nowait())
     return taken
