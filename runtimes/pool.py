@@ -194,6 +194,7 @@ class ModelPool:
             cells=slot.size.cells,
             parallel=settings.parallel,
             threads=settings.threads,
+            swa_full=slot.size.full_window,
             extra_buffers=self._extra_buffers,
         )
         worker = await load_worker(spec, progress, self._note)

@@ -4,28 +4,27 @@ from dataclasses import dataclass
 
 from models.card import ModelCard
 from models.errors import DoesNotFit
+from models.fit import estimate, human_bytes, largest_context
 from models.header import GgufHeader
 
-# Under this many tokens nothing useful fits; asked for or not, less is refused.
-MIN_CONTEXT = 512
 # With no --ctx, the cache takes at most this share of the memory left beside the weights.
 DEFAULT_SHARE = 0.4
 # Cells beyond one context, for requests that run at once and for finished ones that are kept.
 EXTRA_CELLS = 16384
-# Beside weights and cache: the compute buffers and the process itself. Measured on models of 135M
-# to 270M parameters with 33 outputs: 60 to 250 MB, of which the vocabulary's rows are the larger
-# part.
-OVERHEAD_BYTES = 200 << 20
 _CELL_STEP = 256
+# Sequences that a windowed cache must hold apart; so many that no window is smaller than the cache.
+_ALL = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """`context` tokens for one request, `cells` for all; `bytes` of memory with the weights."""
+    """`context` tokens for one request, `cells` for all; `bytes` of memory with the weights. With
+    `full_window` a sliding-window model keeps every cell, so that it can be forked anywhere."""
 
     context: int
     cells: int
     bytes: int
+    full_window: bool
 
 
 def size_cache(
@@ -33,25 +32,30 @@ def size_cache(
 ) -> CacheSize:
     """Fit a model's cache into `budget` bytes. With `ctx` the context is exactly that, or
     DoesNotFit is raised with the numbers; without, it is the model's own, shrunk to what fits.
-    Cells beyond one context (for requests that run at once, and for finished ones kept) are taken
-    as far as they fit."""
-    per_cell = max(1, header.kv_bytes_per_token)
-    fixed = card.size_bytes + OVERHEAD_BYTES + header.vocabulary_size * 4 * (parallel + 25)
-    left = budget - fixed
-    fit = int((left if ctx else left * DEFAULT_SHARE) // per_cell)
-    trained = card.context_length or ctx or 4096
-    context = ctx or min(trained, max(fit, MIN_CONTEXT))
-    if left < min(context, MIN_CONTEXT) * per_cell or (ctx and fit < ctx):
-        need = fixed + context * per_cell
+    Cells beyond one context are taken as far as they fit. A windowed cache is kept whole where
+    that costs no context."""
+
+    def need(cells: int, sequences: int) -> int:
+        return estimate(header, cells, weights_bytes=card.size_bytes, sequences=sequences).total
+
+    least = need(_CELL_STEP, _ALL)
+    allowed = budget if ctx else least + int((budget - least) * DEFAULT_SHARE)
+    context = (
+        ctx
+        or largest_context(header, allowed, weights_bytes=card.size_bytes)
+        or largest_context(header, budget, weights_bytes=card.size_bytes)
+    )
+    kept = parallel + 16  # sequences the executor holds at most, running and idle
+    if not context or need(context, kept) > budget:
+        asked = context or min(2048, card.context_length or 2048)
         raise DoesNotFit(
-            f"{card.id} needs {_gb(need)} with a context of {context} tokens, and {_gb(budget)} "
-            "are free for models. Use a smaller --ctx, a smaller quantization, or unload another "
-            "model."
+            f"{card.id} needs {human_bytes(need(asked, kept))} with a context of {asked} tokens, "
+            f"and {human_bytes(max(0, budget))} are free for models. Use a smaller --ctx, a "
+            "smaller quantization, or unload another model."
         )
-    cells = min(context * parallel, context + EXTRA_CELLS, max(fit, context))
-    cells = max(context, cells // _CELL_STEP * _CELL_STEP)
-    return CacheSize(context, cells, fixed + cells * per_cell)
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
+    full = need(context, _ALL) <= budget
+    sequences = _ALL if full else kept
+    cells = min(context * parallel, context + EXTRA_CELLS)
+    while cells > context and need(cells, sequences) > max(allowed, need(context, sequences)):
+        cells -= _CELL_STEP
+    return CacheSize(context, max(context, cells), need(cells, sequences), full)

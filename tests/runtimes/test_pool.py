@@ -230,7 +230,7 @@ async def test_the_longest_unused_model_makes_room_for_another(bench: Bench) -> 
 
 
 async def test_a_model_that_can_never_fit_is_refused_with_the_numbers(bench: Bench) -> None:
-    with pytest.raises(DoesNotFit, match=r"needs .* GB .* context of 256 tokens"):
+    with pytest.raises(DoesNotFit, match=r"needs .* MB .* context of 256 tokens"):
         await events(bench.pool(memory=lambda taken: 1 << 20), ask())
 
 
