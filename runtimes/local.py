@@ -89,7 +89,7 @@ class LocalModel:
                 max_tokens=room if wanted is None else min(wanted, room),
                 logprobs=request.logprobs,
                 constraint=request.constraint,
-                exact=sampling.seed is not None and sampling.temperature > 0,
+                exact=_must_repeat(request),
             )
         )
         answer = _Answer(len(tokens), TextAssembler(StopStrings(request.limits.stop)))
@@ -148,6 +148,13 @@ class LocalModel:
         top = tuple((pieces[i], lp) for i, lp in token.top)
         entry = TokenLogprob(pieces[token.token], token.logprob, top)
         return answer.text.push(b"" if ends else pieces[token.token], entry)
+
+
+def _must_repeat(request: Request) -> bool:
+    """Whether rounding must not depend on what else runs: it would change which token is drawn, and
+    every logprob after the first."""
+    drawn_by_seed = request.sampling.seed is not None and request.sampling.temperature > 0
+    return drawn_by_seed or request.logprobs is not None
 
 
 def _shown(piece: Piece) -> list[Event]:

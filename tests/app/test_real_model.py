@@ -165,6 +165,36 @@ def test_a_seed_gives_the_same_text_whatever_else_runs(served: Served) -> None:
     assert ask("Write a line about moss.", 102) != alone
 
 
+def test_logprobs_do_not_depend_on_what_was_cached_or_ran_before(served: Served) -> None:
+    client = served.client()
+
+    def logprobs() -> list[float]:
+        reply = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "Pick a colour."}],
+            temperature=0,
+            max_tokens=6,
+            logprobs=True,
+        )
+        entries = reply.choices[0].logprobs
+        assert entries is not None
+        return [entry.logprob for entry in entries.content or []]
+
+    first = logprobs()
+    client.chat.completions.create(model=MODEL, messages=turn("Name drawer 14."), max_tokens=8)
+    with ThreadPoolExecutor(2) as others:
+        noise = [
+            others.submit(
+                client.chat.completions.create, model=MODEL, messages=turn(text), max_tokens=16
+            )
+            for text in ("Name drawer 21.", "Name drawer 28.")
+        ]
+        beside = logprobs()
+        assert all(n.result().choices for n in noise)
+    assert beside == first
+    assert logprobs() == first
+
+
 def test_errors_are_the_sdk_s_own(served: Served) -> None:
     client = served.client()
     with pytest.raises(openai.NotFoundError, match=MODEL):
