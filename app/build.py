@@ -16,7 +16,7 @@ from runtimes.pool import Catalogue, ModelPool, PoolSettings
 
 # Without a budget of the user's own, models may take this share of the memory that is free.
 _FREE_SHARE = 0.8
-_EXECUTORS = {Format.GGUF: "runtimes.llamacpp.executor:load"}
+_EXECUTORS = {Format.GGUF: "runtimes.llamacpp.model:load"}
 
 log = logging.getLogger("runner.models")
 

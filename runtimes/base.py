@@ -4,7 +4,7 @@ step)."""
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +61,11 @@ class Caps:
     """What an executor can do, as data. Cells and rows are counted in tokens.
 
     `max_sequences` handles can be open at once; a step takes `max_rows` tokens and gives at most
-    `max_outputs` rows of logits; `shares_prefix` says that forks share memory."""
+    `max_outputs` rows of logits; `shares_prefix` says that forks share memory, `forks` that there
+    are any."""
 
     cut: Cut
+    forks: bool
     shares_prefix: bool
     max_sequences: int
     cells: int
@@ -130,14 +132,9 @@ class Executor(Protocol):
         """Forget a sequence; memory no other sequence shares becomes free."""
         ...
 
-    def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
-        """Run one forward over `rows`; `pick` is called once it has been launched. `alone` keeps
-        the arithmetic of the single row independent of whatever else is in memory.
+    def step(self, rows: Sequence[Row], pick: Pick) -> None:
+        """Run one forward over `rows`; `pick` is called once it has been launched.
         Raises CellsExhausted, or EngineFailed when the model cannot go on."""
-        ...
-
-    def memory(self) -> dict[str, Any]:
-        """Bytes by kind: weights, kv, compute."""
         ...
 
     def release(self) -> None:

@@ -54,8 +54,24 @@ class _Harvest:
             self.drawn[job.id] = job.sampler.draw(row)
 
 
+# In the quiet room prompts are read in chunks of this many tokens, which costs no speed.
+QUIET_GRID = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A cache and the schedule of who uses it."""
+
+    executor: Executor
+    scheduler: Scheduler
+
+
 class Engine:
-    """Runs on the thread that loaded the executor. `context` bounds a prompt and its answer."""
+    """Runs on the thread that loaded the model. `context` bounds a prompt and its answer.
+
+    Requests share one room, and each step of it. Those whose arithmetic must repeat go to a quiet
+    one, opened by `open_quiet` for the first of them: there each has a cache and steps of its own.
+    Where it cannot be opened they share, too."""
 
     def __init__(
         self,
@@ -63,10 +79,12 @@ class Engine:
         vocab: Vocab,
         parallel: int,
         context: int,
+        open_quiet: Callable[[], Executor | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.scheduler = Scheduler(executor, parallel, clock)
-        self._x = executor
+        self.shared = Room(executor, Scheduler(executor, parallel, clock))
+        self.quiet: Room | None = None
+        self._open_quiet: Callable[[], Executor | None] | None = open_quiet
         self._vocab = vocab
         self._context = context
         self._clock = clock
@@ -96,23 +114,38 @@ class Engine:
             max_tokens=min(order.max_tokens, self._context - len(prompt)),
             sampler=Sampler(sampling, order.logprobs, mask),
             mask=mask,
-            exact=order.exact,
         )
         self._count(requests=1, prompt_tokens=len(prompt))
-        self.scheduler.submit(job)
+        self._room_for(order).scheduler.submit(job)
 
     def cancel(self, job_id: int) -> None:
         """Stop a request; what it computed stays reusable. Unknown ids have ended already."""
-        job = self.scheduler.find(job_id)
-        if job is not None:
-            self.scheduler.finish(job)
-            self._count(cancelled=1)
-            self._news.cancelled = True
+        for room in self._rooms():
+            if (job := room.scheduler.find(job_id)) is not None:
+                room.scheduler.finish(job)
+                self._count(cancelled=1)
+                self._news.cancelled = True
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do or to tell."""
-        return not (self.scheduler.running or self.scheduler.waiting or self._news.rejected)
+        busy = any(room.scheduler.running or room.scheduler.waiting for room in self._rooms())
+        return not (busy or self._news.rejected)
+
+    def _rooms(self) -> tuple[Room, ...]:
+        return (self.shared, self.quiet) if self.quiet is not None else (self.shared,)
+
+    def _room_for(self, order: Submit) -> Room:
+        if not order.exact:
+            return self.shared
+        if self._open_quiet is not None:
+            executor = self._open_quiet()
+            self._open_quiet = None
+            if executor is not None:
+                places = executor.caps.max_sequences
+                scheduler = Scheduler(executor, places, self._clock, QUIET_GRID)
+                self.quiet = Room(executor, scheduler)
+        return self.quiet or self.shared
 
     def use_leisure(self) -> None:
         """Do what a request would otherwise wait for, while there is none."""
@@ -123,33 +156,35 @@ class Engine:
     def admit(self) -> StepDone | None:
         """Start what can start. Returns the news of that, so that they need not wait for the
         step."""
-        for job in self.scheduler.admit():
-            self._welcome(job)
+        for room in self._rooms():
+            for job in room.scheduler.admit():
+                self._welcome(room, job)
         news = self._news
         told = news.prefill or news.rejected or news.cancelled
         return self._report() if told else None
 
     def step(self) -> StepDone:
         """Plan, run, take back."""
-        plan = self.scheduler.plan(self._budget())
-        if plan.shared:
-            self._run(plan.shared, alone=False)
-        for work in plan.alone:
-            if work.job in self.scheduler.running:  # else the step before took its memory
-                self._run((work,), alone=True)
+        streams = [
+            job
+            for room in self._rooms()
+            for job in room.scheduler.running
+            if job.state is JobState.DECODE
+        ]
+        if works := self.shared.scheduler.plan(self._cost.budget(len(streams))):
+            self._run(self.shared, works)
+        if self.quiet is not None:
+            for work in self.quiet.scheduler.plan(QUIET_GRID):
+                self._run(self.quiet, (work,))
         return self._report()
 
-    def _budget(self) -> int:
-        streams = sum(job.state is JobState.DECODE for job in self.scheduler.running)
-        return self._cost.budget(streams)
-
-    def _welcome(self, job: Job) -> None:
+    def _welcome(self, room: Room, job: Job) -> None:
         self._count(cached_tokens=job.cached if not job.generated else 0)
         self._news.prefill.append(PrefillProgress(job.id, job.computed, job.cached))
         if job.pending == 0 and job.kept_logits is not None:
-            self._take(job, job.sampler.draw(job.kept_logits.copy()))
+            self._take(room, job, job.sampler.draw(job.kept_logits.copy()))
 
-    def _run(self, works: Sequence[Work], *, alone: bool) -> None:
+    def _run(self, room: Room, works: Sequence[Work]) -> None:
         """One forward; where cells run out, make room and try again with whoever is left."""
         while works:
             rows = [_row(work) for work in works]
@@ -158,49 +193,49 @@ class Engine:
             )
             started = self._clock()
             try:
-                self._x.step(rows, harvest.pick, alone=alone)
+                room.executor.step(rows, harvest.pick)
             except CellsExhausted:
-                works = self._make_room(works)
+                works = self._make_room(room, works)
                 continue
             self._account(works, self._clock() - started)
             for work in works:
-                self._take_back(work, harvest)
+                self._take_back(room, work, harvest)
             return
 
-    def _make_room(self, works: Sequence[Work]) -> Sequence[Work]:
+    def _make_room(self, room: Room, works: Sequence[Work]) -> Sequence[Work]:
         try:
-            preempted = self.scheduler.relieve()
+            preempted = room.scheduler.relieve()
         except MemoryError:
             for work in works:
-                self._end(work.job, FinishReason.LENGTH)
+                self._end(room, work.job, FinishReason.LENGTH)
             return ()
         return [w for w in works if w.job is not preempted]
 
-    def _take_back(self, work: Work, harvest: _Harvest) -> None:
+    def _take_back(self, room: Room, work: Work, harvest: _Harvest) -> None:
         job = work.job
         reading = job.state is JobState.PREFILL
-        self.scheduler.advance(work)
+        room.scheduler.advance(work)
         if reading:
             done = min(job.computed, job.prompt_length)
             self._news.prefill.append(PrefillProgress(job.id, done, job.cached))
         if (logits := harvest.kept.get(job.id)) is not None and job.handle is not None:
-            self.scheduler.tree.mark(job.handle, logits)
+            room.scheduler.tree.mark(job.handle, logits)
         if (drawn := harvest.drawn.get(job.id)) is not None:
-            self._take(job, drawn)
+            self._take(room, job, drawn)
 
-    def _take(self, job: Job, drawn: Drawn) -> None:
+    def _take(self, room: Room, job: Job, drawn: Drawn) -> None:
         """A job has its next token."""
         job.append(drawn.token)
         self._news.tokens.append(NewToken(job.id, drawn.token, drawn.logprob, drawn.top))
         more = job.mask.accept(drawn.token) if job.mask is not None else True
         if drawn.token in self._vocab.end_ids or not more:
-            self._end(job, FinishReason.STOP)
+            self._end(room, job, FinishReason.STOP)
         elif job.generated >= job.max_tokens:
-            self._end(job, FinishReason.LENGTH)
+            self._end(room, job, FinishReason.LENGTH)
 
-    def _end(self, job: Job, reason: FinishReason) -> None:
+    def _end(self, room: Room, job: Job, reason: FinishReason) -> None:
         self._news.ended.append(JobEnd(job.id, reason, job.cached))
-        self.scheduler.finish(job)
+        room.scheduler.finish(job)
 
     # ------------------------------------------------------------------ figures
 
@@ -217,15 +252,16 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters, and the present state."""
-        s = self.scheduler
+        schedules = [room.scheduler for room in self._rooms()]
         return replace(
             self._stats,
-            evictions=s.evictions,
-            preemptions=s.preemptions,
-            running=len(s.running),
-            waiting=len(s.waiting),
-            cells_used=s.cells_used,
-            sequences_idle=s.idle,
+            evictions=sum(s.evictions for s in schedules),
+            preemptions=sum(s.preemptions for s in schedules),
+            running=sum(len(s.running) for s in schedules),
+            waiting=sum(len(s.waiting) for s in schedules),
+            cells=sum(room.executor.caps.cells for room in self._rooms()),
+            cells_used=sum(s.cells_used for s in schedules),
+            sequences_idle=sum(s.idle for s in schedules),
         )
 
     def _report(self) -> StepDone:

@@ -26,7 +26,6 @@ class Job:
     """`prompt` and the answer so far are the `known` tokens; the first `computed` of them are in
     the sequence `handle`. `cached` counts those that were there when the job started.
 
-    `exact`: every forward of this job runs alone, so that its arithmetic does not depend on others.
     `stops`: positions at which a prefill chunk must end."""
 
     id: int
@@ -34,7 +33,6 @@ class Job:
     max_tokens: int
     sampler: Sampler
     mask: TokenMask | None = None
-    exact: bool = False
     state: JobState = JobState.WAITING
     handle: Handle | None = None
     computed: int = 0

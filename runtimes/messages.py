@@ -12,7 +12,8 @@ class LoadSpec:
     """How to load a model. `executor` names the function that does it (`module:function`).
 
     `context` is what one request may use, `cells` what all sequences together may, in tokens;
-    `parallel` how many requests run at once. `extra_buffers` lets the CPU backend repack weights
+    `parallel` how many requests run at once; `quiet` of them may run in a cache of their own, where
+    arithmetic repeats. `extra_buffers` lets the CPU backend repack weights
     for wider instructions (faster prefill; traps on processors that advertise AMX without allowing
     it).
     """
@@ -23,6 +24,7 @@ class LoadSpec:
     cells: int
     parallel: int
     threads: int
+    quiet: int = 0
     swa_full: bool = True
     extra_buffers: bool = True
     gpu_layers: int = -1

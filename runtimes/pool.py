@@ -194,6 +194,7 @@ class ModelPool:
             cells=slot.size.cells,
             parallel=settings.parallel,
             threads=settings.threads,
+            quiet=slot.size.quiet,
             swa_full=slot.size.full_window,
             extra_buffers=self._extra_buffers,
         )

@@ -19,9 +19,6 @@ from runtimes.radix import Match, RadixTree, common_prefix
 MIN_SHARED = 16
 # Cells kept free for an admitted request's answer; what goes beyond is preempted when it comes.
 RESERVED_ANSWER = 256
-# Chunks of jobs whose arithmetic must repeat end at multiples of this, whatever the load: under 64
-# rows the CPU kernels give a row the same result wherever its cells lie (docs/ARCHITECTURE.md).
-EXACT_CHUNK = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +27,6 @@ class Work:
 
     job: Job
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One step: rows that share a forward, and jobs that get a forward of their own."""
-
-    shared: tuple[Work, ...]
-    alone: tuple[Work, ...]
 
 
 @dataclass(slots=True)
@@ -49,9 +38,13 @@ class _Idle:
 
 
 class Scheduler:
-    """Owns the queue, the running jobs and the idle sequences of one model."""
+    """Owns the queue, the running jobs and the idle sequences of one cache. With a `grid` above 1,
+    prompts are read in chunks that end at its multiples, whatever the budget, and are continued
+    from there only: the same prompt is then always computed in the same pieces."""
 
-    def __init__(self, executor: Executor, parallel: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, executor: Executor, parallel: int, clock: Callable[[], float], grid: int = 1
+    ) -> None:
         self.tree = RadixTree()
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
@@ -60,6 +53,7 @@ class Scheduler:
         self._x = executor
         self._caps = executor.caps
         self._parallel = parallel
+        self._grid = grid
         self._clock = clock
         self._idle: dict[Handle, _Idle] = {}
 
@@ -124,30 +118,21 @@ class Scheduler:
 
     # ------------------------------------------------------------------ the next step
 
-    def plan(self, budget: int) -> Plan:
+    def plan(self, budget: int) -> tuple[Work, ...]:
         """Rows for the next step: one for each running stream, then up to `budget` prompt tokens,
         shortest remainder first."""
-        alone: list[Work] = []
-        shared: list[Work] = []
-        reading: list[Job] = []
-        for job in self.running:
-            if job.exact:
-                room = EXACT_CHUNK - job.computed % EXACT_CHUNK
-                alone.append(Work(job, self._chunk(job, room)))
-            elif job.pending == 1:
-                shared.append(Work(job, 1))
-            else:
-                reading.append(job)
-        room = min(budget, self._caps.max_rows - len(shared))
-        outputs = self._caps.max_outputs - len(shared)
-        for job in sorted(reading, key=lambda j: j.pending):
+        works = [Work(job, 1) for job in self.running if job.pending == 1]
+        room = min(budget, self._caps.max_rows - len(works))
+        outputs = self._caps.max_outputs - len(works)
+        reading = sorted((j for j in self.running if j.pending > 1), key=lambda j: j.pending)
+        for job in reading:
             count = self._chunk(job, room)
             if count <= 0 or outputs <= 0:
                 break
-            shared.append(Work(job, count))
+            works.append(Work(job, count))
             room -= count
             outputs -= 1
-        return Plan(tuple(shared), tuple(alone))
+        return tuple(works)
 
     def advance(self, work: Work) -> None:
         """The executor has computed `work`."""
@@ -179,12 +164,17 @@ class Scheduler:
     # ------------------------------------------------------------------ inside
 
     def _chunk(self, job: Job, room: int) -> int:
+        if self._grid > 1:
+            count = min(job.pending, self._grid - job.computed % self._grid)
+            return count if count <= room else 0
         count = min(job.pending, room)
         stop = job.next_stop()
         return min(count, stop - job.computed) if stop is not None else count
 
     def _awaits_prefix(self, job: Job) -> bool:
         """Whether a running job is about to compute more of this prompt than there is already."""
+        if not self._caps.forks:
+            return False
         have = self._reusable(job).length
         for other in self.running:
             if other.state is not JobState.PREFILL:
@@ -217,7 +207,8 @@ class Scheduler:
     def _best_source(self, job: Job) -> tuple[Handle | None, int]:
         """The sequence to continue, and up to where. One token is always left to compute, unless
         the logits at the prompt's end were kept."""
-        limit = len(job.known) if job.take_kept_logits(self.tree) else len(job.known) - 1
+        kept = self._grid == 1 and job.take_kept_logits(self.tree)
+        limit = len(job.known) if kept else len(job.known) - 1
         found = self._reusable(job, limit)
         return found.handle, found.length
 
@@ -225,14 +216,16 @@ class Scheduler:
         """The most of the job's tokens, up to `limit`, that some sequence can be continued from."""
         limit = len(job.known) - 1 if limit is None else limit
         if self._caps.cut is Cut.NONE:
-            whole = (m for m in self.tree.ends_on(job.known) if m.length <= limit)
-            return next(whole, Match(0, None))
+            whole = self.tree.ends_on(job.known)
+            fit = (m for m in whole if m.length <= limit and m.length % self._grid == 0)
+            return next(fit, Match(0, None))
         found = self.tree.match(job.known)
-        return Match(min(found.length, limit), found.handle)
+        length = min(found.length, limit) // self._grid * self._grid
+        return Match(length, found.handle)
 
     def _continue(self, source: Handle | None, length: int) -> Handle | None:
         """A sequence holding `source`'s first `length` tokens: the source itself where it is idle
-        and would be continued whole, else a fork."""
+        and would be continued whole, else a fork, or the source cut where there are no forks."""
         if source is None or length == 0:
             return None
         idle = self._idle.get(source)
@@ -242,12 +235,21 @@ class Scheduler:
             if length == self.tree.length(source):
                 del self._idle[source]
                 return source
+        if not self._caps.forks:
+            return self._cut_to(source, length) if idle is not None else None
         if not self._spare_handle(keep=source):
             return None
         handle = self._x.fork(source, length)
         if handle is not None:
             self.tree.fork(source, handle, length)
         return handle
+
+    def _cut_to(self, source: Handle, length: int) -> Handle | None:
+        if not self._x.cut(source, length):
+            return None
+        self.tree.cut(source, length)
+        del self._idle[source]
+        return source
 
     def _fresh(self, keep: Handle | None) -> Handle | None:
         if not self._spare_handle(keep):

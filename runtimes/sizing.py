@@ -11,6 +11,8 @@ from models.header import GgufHeader
 DEFAULT_SHARE = 0.4
 # Cells beyond one context, for requests that run at once and for finished ones that are kept.
 EXTRA_CELLS = 16384
+# Requests whose arithmetic must repeat run in caches of their own, so many at once at most.
+QUIET_PLACES = 2
 _CELL_STEP = 256
 # Sequences that a windowed cache must hold apart; so many that no window is smaller than the cache.
 _ALL = 1 << 20
@@ -19,12 +21,14 @@ _ALL = 1 << 20
 @dataclass(frozen=True, slots=True)
 class CacheSize:
     """`context` tokens for one request, `cells` for all; `bytes` of memory with the weights. With
-    `full_window` a sliding-window model keeps every cell, so that it can be forked anywhere."""
+    `full_window` a sliding-window model keeps every cell, so that it can be forked anywhere. For
+    `quiet` requests there is room in caches of their own; `bytes` includes these."""
 
     context: int
     cells: int
     bytes: int
     full_window: bool
+    quiet: int
 
 
 def size_cache(
@@ -58,4 +62,7 @@ def size_cache(
     cells = min(context * parallel, context + EXTRA_CELLS)
     while cells > context and need(cells, sequences) > max(allowed, need(context, sequences)):
         cells -= _CELL_STEP
-    return CacheSize(context, max(context, cells), need(cells, sequences), full)
+    taken = need(cells, sequences)
+    one = estimate(header, context, weights_bytes=0).total
+    quiet = min(QUIET_PLACES, max(0, budget - taken) // one)
+    return CacheSize(context, max(context, cells), taken + quiet * one, full, quiet)

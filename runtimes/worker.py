@@ -32,14 +32,24 @@ from runtimes.messages import (
 )
 
 
-class LoadedModel(Executor, Protocol):
-    """What an executor's `load` returns: the executor, and what the process needs beside it."""
+class LoadedModel(Protocol):
+    """What a runtime's `load` returns. `executor` is the cache that requests share, `quiet` one in
+    which each has its own."""
+
+    @property
+    def executor(self) -> Executor: ...
+
+    def quiet(self) -> Executor | None: ...
 
     def vocab(self) -> Vocab: ...
 
     def encode(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]: ...
 
     def probe(self) -> None: ...
+
+    def memory(self) -> dict[str, int]: ...
+
+    def release(self) -> None: ...
 
 
 # An engine without work for this long has the leisure to prepare what a request may need.
@@ -58,12 +68,13 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     try:
         model = _load(spec, lambda fraction: pipe.send(LoadProgress(fraction)))
         model.probe()
-        caps, vocab = model.caps, model.vocab()
+        caps, vocab = model.executor.caps, model.vocab()
     except RunnerError as error:
         pipe.send(LoadFailed(error.message))
         return
-    engine = Engine(model, vocab, spec.parallel, min(spec.context, caps.cells))
-    pipe.send(Ready(vocab, min(spec.context, caps.cells), caps.cells, model.memory()))
+    context = min(spec.context, caps.cells)
+    engine = Engine(model.executor, vocab, spec.parallel, context, model.quiet)
+    pipe.send(Ready(vocab, context, caps.cells, model.memory()))
     orders: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
     reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)
     reader.start()

@@ -80,9 +80,11 @@ def new_context(
     max_rows: int,
     max_outputs: int,
     threads: int,
+    unified: bool,
     swa_full: bool,
 ) -> Context | None:
-    """A context with one unified cache of `cells`. None where memory does not suffice."""
+    """A context with one cache of `cells` for all sequences, or (not `unified`) an own one for each
+    of an equal share of them. None where memory does not suffice."""
     params: Any = _c.llama_context_default_params()
     params.n_ctx = cells
     params.n_seq_max = sequences
@@ -92,16 +94,18 @@ def new_context(
     params.n_outputs_max = max_outputs
     params.n_threads = threads
     params.n_threads_batch = threads
-    params.kv_unified = True
+    params.kv_unified = unified
     params.swa_full = swa_full
     params.no_perf = True
     return _c.llama_init_from_model(model, params) or None
 
 
-def free(model: Model, context: Context | None) -> None:
-    """Free a context and its model."""
-    if context is not None:
-        _c.llama_free(context)
+def free_context(context: Context) -> None:
+    _c.llama_free(context)
+
+
+def free_model(model: Model) -> None:
+    """Free a model; its contexts must be gone."""
     _c.llama_model_free(model)
 
 

@@ -8,20 +8,19 @@ from typing import Any
 
 from runtimes.base import Pick, Row
 from runtimes.llamacpp.executor import LlamaExecutor
-from runtimes.llamacpp.executor import load as real_load
+from runtimes.llamacpp.model import LlamaModel
+from runtimes.llamacpp.model import load as real_load
 from runtimes.messages import LoadSpec
 
 
-def load_without_wide_instructions(
-    spec: LoadSpec, progress: Callable[[float], None]
-) -> LlamaExecutor:
+def load_without_wide_instructions(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel:
     """Traps as a build with forbidden instructions does, unless they are avoided."""
     if spec.extra_buffers:
         os.kill(os.getpid(), signal.SIGILL)
     return real_load(spec, progress)
 
 
-def load_never(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaExecutor:
+def load_never(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel:
     """Traps whatever is avoided."""
     os.kill(os.getpid(), signal.SIGILL)
     raise AssertionError("dead already")
@@ -29,7 +28,11 @@ def load_never(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaExecut
 
 def load_and_die_once(spec: LoadSpec, progress: Callable[[float], None]) -> Any:
     """Dies in the first step of the first process only: a file beside the model remembers."""
-    return _Fragile(real_load(spec, progress), spec.path.with_suffix(".died"))
+    model: Any = real_load(spec, progress)
+    model.probe()
+    model.executor = _Fragile(model.executor, spec.path.with_suffix(".died"))
+    model.probe = lambda: None
+    return model
 
 
 class _Fragile:
@@ -39,9 +42,9 @@ class _Fragile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
+    def step(self, rows: Sequence[Row], pick: Pick) -> None:
         self._steps += 1
         if self._steps == 1 and not self._died.exists():
             self._died.touch()
             os.kill(os.getpid(), signal.SIGSEGV)
-        self._inner.step(rows, pick, alone=alone)
+        self._inner.step(rows, pick)

@@ -3,7 +3,6 @@ in an own context, fed with the same splits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ class Fed:
     """Tokens were computed in one step."""
 
     tokens: tuple[int, ...]
-    alone: bool
 
 
 @dataclass(frozen=True)
@@ -95,20 +93,17 @@ class Recorder:
         self.inner.close(handle)
         del self.recipes[handle]
 
-    def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
+    def step(self, rows: Sequence[Row], pick: Pick) -> None:
         def checked(logits: Logits) -> None:
             for row in rows:
                 tokens = tuple(int(t) for t in row.tokens)
-                self.recipes[row.handle] += (Fed(tokens, alone),)
+                self.recipes[row.handle] += (Fed(tokens),)
             asked = [row.handle for row in rows if row.wants_logits]
             for index, handle in enumerate(asked):
                 self.check(self.recipes[handle], logits.row(index).copy())
             pick(logits)
 
-        self.inner.step(rows, checked, alone=alone)
-
-    def memory(self) -> dict[str, Any]:
-        return self.inner.memory()
+        self.inner.step(rows, checked)
 
     def release(self) -> None:
         self.inner.release()
@@ -126,9 +121,9 @@ def _play(executor: Executor, recipe: Recipe, kept: list[FloatRow]) -> Handle:
     handle, length = executor.open(), 0
     for part in recipe:
         match part:
-            case Fed(tokens=tokens, alone=alone):
+            case Fed(tokens=tokens):
                 row = Row(handle, tokens, length, True)
-                executor.step([row], lambda logits: kept.append(logits.row(0).copy()), alone=alone)
+                executor.step([row], lambda logits: kept.append(logits.row(0).copy()))
                 length += len(tokens)
             case CutTo(length=cut):
                 assert executor.cut(handle, cut)
@@ -144,4 +139,4 @@ def scratch(executor: Executor, tokens: Sequence[int]) -> FloatRow:
     """The logits after `tokens`, computed from nothing in one go."""
     limit = executor.caps.max_rows
     pieces = [tuple(tokens[i : i + limit]) for i in range(0, len(tokens), limit)]
-    return replay(executor, tuple(Fed(piece, False) for piece in pieces))
+    return replay(executor, tuple(Fed(piece) for piece in pieces))

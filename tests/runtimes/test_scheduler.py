@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from models.chat import Sampling
 from runtimes.base import Caps, CellsExhausted, Cut, Handle, Pick, Row
 from runtimes.jobs import Job, JobState
 from runtimes.sampling import Sampler
-from runtimes.scheduler import EXACT_CHUNK, MIN_SHARED, Scheduler
+from runtimes.scheduler import MIN_SHARED, Scheduler
 
 
 @dataclass
@@ -48,7 +47,7 @@ class Ledger:
     def close(self, handle: Handle) -> None:
         del self.held[handle]
 
-    def step(self, rows: Sequence[Row], pick: Pick, *, alone: bool = False) -> None:
+    def step(self, rows: Sequence[Row], pick: Pick) -> None:
         new = sum(len(row.tokens) for row in rows)
         if self.cells() + new > self.caps.cells:
             raise CellsExhausted
@@ -59,15 +58,14 @@ class Ledger:
     def cells(self) -> int:
         return len({tuple(t[:i]) for t in self.held.values() for i in range(1, len(t) + 1)})
 
-    def memory(self) -> dict[str, Any]:
-        return {}
-
     def release(self) -> None:
         pass
 
 
-def ledger(cut: Cut = Cut.ANY, *, cells: int = 4096, sequences: int = 8) -> Ledger:
-    return Ledger(Caps(cut, True, sequences, cells, 512, 8, 1000))
+def ledger(
+    cut: Cut = Cut.ANY, *, cells: int = 4096, sequences: int = 8, forks: bool = True
+) -> Ledger:
+    return Ledger(Caps(cut, forks, forks, sequences, cells, 512, 8, 1000))
 
 
 class Clock:
@@ -80,38 +78,36 @@ class Clock:
         return self.now
 
 
-def scheduler(executor: Ledger, parallel: int = 4) -> Scheduler:
-    return Scheduler(executor, parallel, Clock())
+def scheduler(executor: Ledger, parallel: int = 4, grid: int = 1) -> Scheduler:
+    return Scheduler(executor, parallel, Clock(), grid)
 
 
-def job(job_id: int, prompt: Sequence[int], max_tokens: int = 8, *, exact: bool = False) -> Job:
+def job(job_id: int, prompt: Sequence[int], max_tokens: int = 8) -> Job:
     sampler = Sampler(Sampling(temperature=0), None)
-    return Job(job_id, np.array(prompt, np.int32), max_tokens, sampler, exact=exact)
+    return Job(job_id, np.array(prompt, np.int32), max_tokens, sampler)
 
 
 def run(made: Scheduler, executor: Ledger, budget: int = 512) -> None:
     """One step, with token 500 + job id for whoever has read all."""
     made.admit()
-    plan = made.plan(budget)
-    for works in (plan.shared, *((work,) for work in plan.alone)):
-        if not works:
-            continue
-        rows = [
-            Row(
-                w.job.handle if w.job.handle is not None else -1,
-                w.job.known[w.job.computed : w.job.computed + w.count],
-                w.job.computed,
-                False,
-            )
-            for w in works
-        ]
-        executor.step(rows, lambda _: None)
-        for work in works:
-            made.advance(work)
-            if work.job.pending == 0:
-                work.job.append(500 + work.job.id)
+    works = made.plan(budget)
+    rows = [
+        Row(
+            w.job.handle if w.job.handle is not None else -1,
+            w.job.known[w.job.computed : w.job.computed + w.count],
+            w.job.computed,
+            False,
+        )
+        for w in works
+    ]
+    executor.step(rows, lambda _: None)
+    for work in works:
+        made.advance(work)
+        if work.job.pending == 0:
+            work.job.append(500 + work.job.id)
     made.check(list(executor.held))
-    assert made.cells_used == executor.cells()
+    if executor.caps.forks:
+        assert made.cells_used == executor.cells()
 
 
 def finish(made: Scheduler, executor: Ledger, of: Job, tokens: int = 2) -> None:
@@ -221,19 +217,31 @@ def test_streams_come_before_prompts_and_the_shortest_remainder_first() -> None:
     made.submit(short)
     made.admit()
     plan = made.plan(64)
-    assert [(w.job.id, w.count) for w in plan.shared] == [(0, 1), (2, 40), (1, 24)]
+    assert [(w.job.id, w.count) for w in plan] == [(0, 1), (2, 40), (1, 24)]
 
 
-def test_exact_jobs_step_alone_in_chunks_that_do_not_depend_on_the_budget() -> None:
-    executor = ledger()
-    made = scheduler(executor)
-    one = job(0, range(130), exact=True)
-    made.submit(one)
-    made.submit(job(1, range(500, 600)))
-    made.admit()
-    plan = made.plan(64)
-    assert [(w.job.id, w.count) for w in plan.alone] == [(0, EXACT_CHUNK)]
-    assert [w.job.id for w in plan.shared] == [1]
+def test_on_a_grid_the_same_prompt_is_always_read_in_the_same_pieces() -> None:
+    executor = ledger(forks=False, sequences=1)
+    made = scheduler(executor, parallel=1, grid=32)
+    pieces: list[list[tuple[int, int]]] = []
+    for number in range(3):  # cold, warm, and after another prompt
+        one = job(number, SHARED)
+        made.submit(one)
+        made.admit()
+        read: list[tuple[int, int]] = []
+        while not one.generated:
+            (work,) = made.plan(64)
+            read.append((one.computed, work.count))
+            run(made, executor, budget=64)
+        made.finish(one)
+        pieces.append(read)
+        if number == 1:
+            other = job(9, range(200, 290))
+            made.submit(other)
+            finish(made, executor, other)
+    assert pieces[0] == [(0, 32), (32, 32), (64, 32), (96, 4)]
+    assert pieces[1] == pieces[0][-1:]  # continued where the grid allows
+    assert pieces[2] == pieces[0]
 
 
 def test_the_sequence_least_worth_keeping_is_evicted_first() -> None:

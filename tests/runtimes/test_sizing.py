@@ -6,6 +6,7 @@ import pytest
 
 from models.card import Format, ModelCard, Origin
 from models.errors import DoesNotFit
+from models.fit import estimate
 from models.gguf import read_file
 from models.header import GgufHeader
 from runtimes.sizing import EXTRA_CELLS, size_cache
@@ -34,10 +35,11 @@ def test_cells_beyond_one_context_are_bounded(tmp_path: Path) -> None:
 
 def test_with_little_memory_the_context_shrinks_and_stays_within_it(tmp_path: Path) -> None:
     card, header = known(tmp_path)
-    budget = size_cache(card, header, budget=PLENTY, ctx=512, parallel=1).bytes
+    budget = estimate(header, 700).total
     size = size_cache(card, header, budget=budget, ctx=None, parallel=4)
     assert size.context < CONTEXT
     assert size.bytes <= budget
+    assert size.quiet == 0
 
 
 def test_an_asked_context_is_exact_or_refused_with_the_numbers(tmp_path: Path) -> None:
@@ -52,6 +54,7 @@ def test_a_window_is_kept_whole_where_it_costs_no_context(tmp_path: Path) -> Non
     card, header = known(tmp_path, "gemma3")
     whole = size_cache(card, header, budget=PLENTY, ctx=1 << 20, parallel=1)
     assert whole.full_window
-    tight = size_cache(card, header, budget=whole.bytes - 1, ctx=1 << 20, parallel=1)
+    budget = estimate(header, 1 << 20, sequences=1 << 20).total - 1
+    tight = size_cache(card, header, budget=budget, ctx=1 << 20, parallel=1)
     assert not tight.full_window
     assert tight.bytes < whole.bytes

@@ -1,0 +1,128 @@
+"""A GGUF loaded by llama.cpp: its vocabulary, and the contexts that run it."""
+
+from collections.abc import Callable
+
+from models.errors import DoesNotFit, EngineFailed, ModelInvalid
+from runtimes.base import Cut, Row
+from runtimes.llamacpp import binding as c
+from runtimes.llamacpp.executor import Layout, LlamaExecutor
+from runtimes.messages import LoadSpec, Vocab
+
+# Sequence ids for finished requests, beside the running ones. A recurrent model pays a state each.
+IDLE_SEQUENCES = 16
+IDLE_STATES = 8
+
+
+class LlamaModel:
+    """Made by `load`. `executor` is the cache that all requests share."""
+
+    def __init__(self, model: c.Model, spec: LoadSpec, log: c.Log) -> None:
+        self._model, self._spec, self._log = model, spec, log
+        self._quiet: LlamaExecutor | None = None
+        self.executor = self._new_executor(self._shared_layout(), spec.cells, spec.parallel)
+
+    def quiet(self) -> LlamaExecutor | None:
+        """Caches of their own for a few sequences, one each, so that nothing else moves a rounding;
+        None where the spec allows none or memory does not suffice. Made when first asked for."""
+        handles = self._spec.quiet
+        if self._quiet is None and handles:
+            plain = not c.window(self._model) and not c.keeps_state(self._model)
+            layout = Layout(handles, Cut.ANY if plain else Cut.NONE, forks=False)
+            try:
+                self._quiet = self._new_executor(layout, self._spec.context * handles, handles)
+            except DoesNotFit:
+                return None
+        return self._quiet
+
+    def _shared_layout(self) -> Layout:
+        window, stateful = c.window(self._model), c.keeps_state(self._model)
+        handles = self._spec.parallel + (IDLE_STATES if stateful else IDLE_SEQUENCES)
+        pins = bool(window and self._spec.swa_full and not stateful)
+        cut = Cut.NONE if stateful else Cut.WINDOW if window and not pins else Cut.ANY
+        return Layout(handles, cut, pins=pins, window=window)
+
+    def _new_executor(self, layout: Layout, cells: int, outputs: int) -> LlamaExecutor:
+        context = c.new_context(
+            self._model,
+            cells=cells,
+            sequences=layout.ids,
+            max_rows=512,
+            max_outputs=layout.ids,  # the library wants room for one of each
+            threads=self._spec.threads,
+            unified=layout.forks,
+            swa_full=self._spec.swa_full,
+        )
+        if context is None:
+            raise DoesNotFit(
+                f"no memory for a context of {cells} tokens: {self._log.last_error()}. "
+                "Try a smaller --ctx or --parallel."
+            )
+        return LlamaExecutor(context, layout, c.vocab_size(self._model), outputs, self._log)
+
+    # ------------------------------------------------------------------ text
+
+    def vocab(self) -> Vocab:
+        """The vocabulary, read once at load."""
+        pieces = c.pieces(self._model)
+        bos, eos, adds_bos = c.bos_eos(self._model)
+        text = [p.decode("utf-8", "replace") for p in (pieces[bos], pieces[eos])]
+        return Vocab(
+            pieces=tuple(pieces),
+            end_ids=c.end_ids(self._model),
+            control_ids=c.control_ids(self._model),
+            bos_id=bos,
+            eos_id=eos,
+            bos_text=text[0] if bos >= 0 else "",
+            eos_text=text[1] if eos >= 0 else "",
+            adds_bos=adds_bos,
+        )
+
+    def encode(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]:
+        """Tokenize; the one call that may come from another thread."""
+        return c.tokenize(self._model, text, add_bos=add_bos, specials=specials)
+
+    # ------------------------------------------------------------------ life
+
+    def probe(self) -> None:
+        """One small step, narrow and wide: a build whose instructions this processor traps dies
+        here and not under somebody's request."""
+        for width in (1, 32):
+            handle = self.executor.open()
+            try:
+                self.executor.step([Row(handle, [0] * width, 0, True)], lambda _: None)
+            except EngineFailed as error:
+                raise EngineFailed(f"the model's first step failed: {error.message}") from error
+            self.executor.close(handle)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind."""
+        return {"weights": c.model_bytes(self._model)}
+
+    def release(self) -> None:
+        """Free everything; no call may follow."""
+        self.executor.release()
+        if self._quiet is not None:
+            self._quiet.release()
+        c.free_model(self._model)
+
+
+def load(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel:
+    """Load a GGUF. Raises ModelInvalid where llama.cpp refuses it, DoesNotFit for want of
+    memory."""
+    log = c.start()
+    model = c.load_model(
+        spec.path,
+        extra_buffers=spec.extra_buffers,
+        gpu_layers=spec.gpu_layers,
+        progress=progress,
+    )
+    if model is None:
+        raise ModelInvalid(f"llama.cpp cannot load {spec.path.name}: {log.last_error()}")
+    if not c.has_decoder(model):
+        c.free_model(model)
+        raise ModelInvalid(f"{spec.path.name} does not generate text (no decoder)")
+    try:
+        return LlamaModel(model, spec, log)
+    except DoesNotFit:
+        c.free_model(model)
+        raise
