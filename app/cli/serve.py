@@ -50,4 +50,6 @@ def _greet(url: str, settings: Settings, model: str | None) -> None:
     key = "the key" if settings.api_key else "any"
     print(f"runner serves at {url}")
     print(f"  OpenAI clients: OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}")
-    print(f"  try it:         runner run {model or 'MODEL'} 'Why is the sky blue?'", flush=True)
+    elsewhere = f"--base-url {url} " if settings.origin.get("port", "").startswith("--") else ""
+    question = f"{elsewhere}{model or 'MODEL'} 'Why is the sky blue?'"
+    print(f"  try it:         runner run {question}", flush=True)
