@@ -28,6 +28,11 @@ REPOS = {
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
+def _hear_interrupts() -> None:
+    """A shell starts background jobs with SIGINT ignored, and children inherit it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass(frozen=True, slots=True)
 class Person:
     """Someone with an empty home, a terminal and a hub."""
@@ -50,6 +55,7 @@ class Person:
             stderr=subprocess.PIPE,
             text=True,
             env={**kept, **env},
+            preexec_fn=_hear_interrupts,
             cwd=self.home,
         )
 
