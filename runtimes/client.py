@@ -5,9 +5,12 @@ runs in a thread.
 """
 
 import asyncio
+import contextlib
 import itertools
 import multiprocessing
+import queue
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -75,6 +78,9 @@ class WorkerClient:
     )
     _ids: "itertools.count[int]" = field(default_factory=itertools.count)
     _death: _Death = field(default_factory=_Death)
+    _outbox: "queue.SimpleQueue[ToWorker | None]" = field(
+        default_factory=queue.SimpleQueue["ToWorker | None"]
+    )
 
     @property
     def pid(self) -> int | None:
@@ -122,11 +128,15 @@ class WorkerClient:
     # ------------------------------------------------------------------ inside
 
     def _send(self, message: ToWorker) -> None:
-        assert self._connection is not None
-        try:
-            self._connection.send(message)
-        except (BrokenPipeError, OSError):
-            self._lost()
+        """Never blocks: a full pipe would stop the event loop, and with it the reading end that the
+        worker waits for."""
+        self._outbox.put(message)
+
+    def _write(self, connection: Connection) -> None:
+        """The writer thread. A broken pipe shows at the reading end, too, which acts on it."""
+        with contextlib.suppress(BrokenPipeError, OSError):
+            while (message := self._outbox.get()) is not None:
+                connection.send(message)
 
     def _require_alive(self) -> None:
         if self.dead.is_set():
@@ -141,6 +151,7 @@ class WorkerClient:
     def attach(self, process: BaseProcess, connection: Connection) -> None:
         """Take over a worker that has reported `Ready`."""
         self._process, self._connection = process, connection
+        threading.Thread(target=self._write, args=(connection,), daemon=True).start()
         asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
 
     def _read(self) -> None:
@@ -181,6 +192,7 @@ class WorkerClient:
         self.dead.set()
         assert self._process is not None
         assert self._connection is not None
+        self._outbox.put(None)
         asyncio.get_running_loop().remove_reader(self._connection.fileno())
         self._connection.close()
         self._process.join(_STOP_SECONDS)

@@ -116,6 +116,9 @@ class TokenMask:
             row[self._end_ids] = ends
 
     def accept(self, token: int) -> bool:
-        """Take note of the chosen token; False where the answer is complete with it."""
+        """Take note of the chosen token; False where the answer is complete with it. Raises
+        RequestInvalid where the schema turned out to be too large to follow."""
         self._matcher.consume_token(token)
+        if self._matcher.is_error():
+            raise RequestInvalid(_reason(str(self._matcher.get_error())), "response_format")
         return not self._matcher.is_stopped()

@@ -227,7 +227,12 @@ class Engine:
         """A job has its next token."""
         job.append(drawn.token)
         self._news.tokens.append(NewToken(job.id, drawn.token, drawn.logprob, drawn.top))
-        more = job.mask.accept(drawn.token) if job.mask is not None else True
+        try:
+            more = job.mask.accept(drawn.token) if job.mask is not None else True
+        except RequestInvalid as error:
+            self._news.rejected.append(Rejected(job.id, error.message, error.param))
+            room.scheduler.finish(job)
+            return
         if drawn.token in self._vocab.end_ids or not more:
             self._end(room, job, FinishReason.STOP)
         elif job.generated >= job.max_tokens:

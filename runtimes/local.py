@@ -61,6 +61,7 @@ class LocalModel:
             template_source or fallback_source(markup), vocab.bos_text, vocab.eos_text
         )
         self._vocab: Vocab = vocab
+        self._longest_piece = max(1, *map(len, vocab.pieces))
         self._max_jobs = worker.spec.parallel + max_queue
 
     @property
@@ -108,6 +109,9 @@ class LocalModel:
             return request.prompt.content
         else:
             text = request.prompt.content
+        fewest = len(text.encode("utf-8", "replace")) // self._longest_piece
+        if fewest > self.context:  # tokenizing megabytes would keep others waiting
+            raise ContextOverflow(fewest, self.context)
         double = vocab.bos_text != "" and text.startswith(vocab.bos_text)
         tokens = await self.worker.encode(text, add_bos=vocab.adds_bos and not double)
         if tokens:

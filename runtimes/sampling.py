@@ -16,6 +16,7 @@ from models.chat import Sampling
 Row = NDArray[np.float32]
 
 PENALTY_WINDOW = 64
+_LARGEST = np.float32(1e30)
 
 
 class Mask(Protocol):
@@ -103,9 +104,13 @@ class Sampler:
         times = np.fromiter(self._counts.values(), np.float32, len(self._counts))
         values = row[ids]
         if self._s.repeat_penalty != 1.0:
-            p = np.float32(self._s.repeat_penalty)
-            values = np.where(values > 0, values / p, values * p)
-        row[ids] = values - times * self._s.frequency_penalty - self._s.presence_penalty
+            p = self._s.repeat_penalty
+            with np.errstate(over="ignore"):
+                values = np.where(values > 0, values.astype(np.float64) / p, values * p)
+        values = values - times * self._s.frequency_penalty - self._s.presence_penalty
+        row[ids] = np.clip(
+            values, -_LARGEST, _LARGEST
+        )  # extreme penalties must not make infinities
 
     def _choose(self, row: Row) -> int:
         if self._s.temperature <= 0:

@@ -81,7 +81,7 @@ def seeded(sampling: Sampling, choice: int) -> Sampling:
 
 def _bias(bias: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
     for key in bias:
-        if not (key.isascii() and key.isdigit() and int(key) <= _INT32):
+        if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) <= _INT32):
             path = f"logit_bias.{key}"
             raise RequestInvalid(f"{path[:60]}: keys must be token ids (whole numbers).", path[:60])
     return tuple((int(key), value) for key, value in bias.items())

@@ -79,6 +79,16 @@ def test_regular_expressions_are_kept(compiler: ConstraintCompiler) -> None:
     assert written(compiler, Constraint(ConstraintKind.REGEX, "ab?c"), 1) in ("ac", "abc")
 
 
+def test_a_schema_too_large_to_follow_is_an_error_and_not_an_empty_answer(
+    compiler: ConstraintCompiler,
+) -> None:
+    properties = {f"p{i}": {"type": "string"} for i in range(5000)}
+    schema = json.dumps({"type": "object", "properties": properties})
+    constraint = Constraint(ConstraintKind.JSON_SCHEMA, schema)
+    with pytest.raises(RequestInvalid, match="cannot be enforced"):
+        written(compiler, constraint, 1)
+
+
 @pytest.mark.parametrize(
     ("source", "named"),
     [

@@ -195,6 +195,24 @@ async def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(ben
     assert caught.value.prompt_tokens > 300
 
 
+async def test_many_long_prompts_at_once_do_not_lock_the_pipe(bench: Bench) -> None:
+    pool = bench.pool(ctx=4096)
+    await events(pool, ask())
+    long = [RawPrompt("hello world " * 100_000 + str(i)) for i in range(2)]
+    fits = [RawPrompt("he" * 1500 + str(i)) for i in range(6)]
+    async with asyncio.timeout(60):
+        ends = await asyncio.gather(
+            *(events(pool, Request("tiny", p, GREEDY, Limits(2))) for p in (*long, *fits)),
+            return_exceptions=True,
+        )
+        worker = pool._slots["tiny"].model.worker  # type: ignore[union-attr]
+        texts = ["hello world " * 20_000 + str(i) for i in range(6)]
+        ids = await asyncio.gather(*(worker.encode(text, add_bos=False) for text in texts))
+    assert [type(end) for end in ends[:2]] == [ContextOverflow] * 2
+    assert all(isinstance(end, list) for end in ends[2:])
+    assert [len(tokens) for tokens in ids] == [200_001 + 20_000] * 6
+
+
 async def test_the_answer_is_clamped_to_the_context(bench: Bench) -> None:
     pool = bench.pool()
     end = finished(await events(pool, ask("z" * 200, limits=Limits(max_tokens=10**6))))

@@ -79,6 +79,12 @@ def test_bias_and_penalties_move_logits() -> None:
     assert draws(changed(greedy, repeat_penalty=2.0), row(3, 2, -1), 2) == [0, 1]
 
 
+@pytest.mark.parametrize("penalty", [1e-38, 1e-300, 1e38])
+def test_extreme_penalties_still_draw_a_token(penalty: float) -> None:
+    odd = changed(OPEN, repeat_penalty=penalty, presence_penalty=-2.0, temperature=2.0, top_k=1)
+    assert set(draws(odd, row(3, 2, -1), 20)) <= {0, 1, 2}
+
+
 def test_logprobs_are_of_the_full_softmax_whatever_the_filters() -> None:
     logits = row(2.0, 1.0, 0.0, -1.0)
     narrow = changed(OPEN, top_p=0.1, temperature=1.5, logit_bias=((3, 1.0),))
