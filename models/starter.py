@@ -78,7 +78,7 @@ def _fetch_package(folder: Path) -> Path:
     if find_spec("pip") is not None:
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
         command += ["--disable-pip-version-check", "--quiet", "--dest", str(folder), wanted]
-    elif (uv := shutil.which("uv")) is not None:
+    elif (uv := os.environ.get("UV") or shutil.which("uv")) is not None:  # `uv run` sets UV
         command = [uv, "pip", "install", "--quiet", "--no-deps", "--target", str(folder), wanted]
     else:
         raise HubUnreachable(
