@@ -1,5 +1,6 @@
 """A loaded local model as a runtime: a request to tokens, and the tokens' news to events."""
 
+import asyncio
 import time
 from asyncio import Queue
 from collections.abc import AsyncGenerator
@@ -104,7 +105,8 @@ class LocalModel:
     async def _tokens(self, request: Request) -> tuple[int, ...]:
         vocab = self._vocab
         if isinstance(request.prompt, Conversation):
-            text = self.template.render(request.prompt)
+            # A template is foreign code: however long it takes, the event loop goes on.
+            text = await asyncio.to_thread(self.template.render, request.prompt)
         elif isinstance(request.prompt.content, tuple):
             return request.prompt.content
         else:

@@ -201,7 +201,9 @@ class ModelPool:
         worker = await load_worker(spec, progress, self._note)
         self._extra_buffers = worker.spec.extra_buffers
         try:
-            model = LocalModel(worker, header.chat_template, settings.max_queue)
+            model = await asyncio.to_thread(
+                LocalModel, worker, header.chat_template, settings.max_queue
+            )
         except RunnerError:
             await worker.close()
             raise
