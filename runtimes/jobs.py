@@ -37,7 +37,6 @@ class Job:
     handle: Handle | None = None
     computed: int = 0
     cached: int = 0
-    uses: int = 0
     generated: int = 0
     admitted_at: float = 0.0
     stops: set[int] = field(default_factory=set[int])

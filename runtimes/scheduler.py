@@ -34,7 +34,6 @@ class _Idle:
     """A finished request's sequence, kept for whoever continues it."""
 
     last_used: float
-    uses: int = 0
 
 
 class Scheduler:
@@ -56,6 +55,7 @@ class Scheduler:
         self._grid = grid
         self._clock = clock
         self._idle: dict[Handle, _Idle] = {}
+        self._uses: dict[Handle, int] = {}
 
     # ------------------------------------------------------------------ accounting
 
@@ -97,7 +97,7 @@ class Scheduler:
         if covered or self.tree.length(handle) == 0:
             self._close(handle)  # others hold all of it
         else:
-            self._idle[handle] = _Idle(self._clock(), job.uses)
+            self._idle[handle] = _Idle(self._clock())
 
     def admit(self) -> list[Job]:
         """Move waiting jobs that can start into `running`; each continues the best prefix there
@@ -231,7 +231,7 @@ class Scheduler:
         idle = self._idle.get(source)
         if idle is not None:
             idle.last_used = self._clock()
-            idle.uses += 1
+            self._uses[source] = self._uses.get(source, 0) + 1
             if length == self.tree.length(source):
                 del self._idle[source]
                 return source
@@ -277,7 +277,7 @@ class Scheduler:
         continued."""
         now = self._clock()
         ages = {
-            h: (now - idle.last_used) / (1 + idle.uses)
+            h: (now - idle.last_used) / (1 + self._uses.get(h, 0))
             for h, idle in self._idle.items()
             if h != keep
         }
@@ -292,6 +292,7 @@ class Scheduler:
     def _close(self, handle: Handle) -> None:
         self._x.close(handle)
         self.tree.remove(handle)
+        self._uses.pop(handle, None)
 
     def check(self, open_handles: Sequence[Handle]) -> None:
         """Assert that nothing leaks; for tests and idle moments."""
