@@ -3,6 +3,7 @@
 import logging
 import os
 from functools import partial
+from pathlib import Path
 
 import psutil
 
@@ -12,6 +13,7 @@ from models.errors import ModelNotFound, RequestInvalid
 from models.fit import machine_memory
 from models.names import parse
 from models.store import Store
+from runtimes.messages import DiskSpec
 from runtimes.pool import Catalogue, ModelPool, PoolSettings
 
 # Without a budget of the user's own, models may take this share of the memory that is free.
@@ -71,9 +73,24 @@ def _pool(catalogue: Catalogue, settings: Settings) -> ModelPool:
             threads=_threads(),
             keep_alive_s=settings.keep_alive_s,
             max_queue=settings.max_queue,
+            host_cache_bytes=1 << 30,
+            disk=_disk(settings),
         ),
         log.info,
     )
+
+
+def _disk(settings: Settings) -> DiskSpec | None:
+    if not settings.disk_cache:
+        return None
+    return DiskSpec(
+        kv_folder(settings), settings.disk_cache_bytes, settings.cache_retention_h * 3600
+    )
+
+
+def kv_folder(settings: Settings) -> Path:
+    """Where KV memory is kept on disk."""
+    return settings.cache_dir / "kv"
 
 
 def _memory(budget: int | None, taken: int) -> int:

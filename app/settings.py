@@ -52,6 +52,13 @@ class Settings:
     """Requests of one model that may wait."""
     models_dir: Path = Path()
     state_dir: Path = Path()
+    cache_dir: Path = Path()
+    disk_cache: bool = True
+    """Whether KV memory is kept on disk, so that it survives a restart."""
+    disk_cache_bytes: int = 20 << 30
+    """What it may take there, for all models together."""
+    cache_retention_h: float = 72.0
+    """Hours that each piece of it is kept after its last use."""
     config_file: Path = Path()
     origin: Mapping[str, str] = field(default_factory=dict[str, str])
     """By key: `default`, the file's path, the variable's name or the flag."""
@@ -77,7 +84,7 @@ def _integer(low: int, high: int) -> Callable[[Any], int]:
     return read
 
 
-def _seconds(value: Any) -> float:
+def _amount(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError
     number = float(value)
@@ -142,11 +149,15 @@ _RULES: dict[str, _Rule] = {
     "api_key": _Rule(_key, "plain printable text without line breaks"),
     "local_only": _Rule(_boolean, "true or false"),
     "log_level": _Rule(lambda v: LogLevel(_text(v).lower()), "one of " + ", ".join(LogLevel)),
-    "keep_alive_s": _Rule(_seconds, "a number of seconds, 0 or more"),
+    "keep_alive_s": _Rule(_amount, "a number of seconds, 0 or more"),
     "memory_budget": _Rule(_bytes, "a size above 0, such as 12GiB or a number of bytes"),
     "max_queue": _Rule(_COUNT, "a number from 1 to 1048576"),
     "models_dir": _Rule(_folder, "a folder's path"),
     "state_dir": _Rule(_folder, "a folder's path"),
+    "cache_dir": _Rule(_folder, "a folder's path"),
+    "disk_cache": _Rule(_boolean, "true or false"),
+    "disk_cache_bytes": _Rule(_bytes, "a size above 0, such as 20GiB or a number of bytes"),
+    "cache_retention_h": _Rule(_amount, "a number of hours, 0 or more"),
 }
 _FILE_RULE = _Rule(_folder, "a file's path")
 
@@ -206,12 +217,16 @@ def _places(env: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     if home := env.get("RUNNER_HOME"):
         root = _folder(home)
         config, state, models = root / CONFIG_NAME, root / "state", root / "models"
-        origin |= dict.fromkeys(("config_file", "state_dir", "models_dir"), "RUNNER_HOME")
+        cache = root / "cache"
+        named = ("config_file", "state_dir", "models_dir", "cache_dir")
+        origin |= dict.fromkeys(named, "RUNNER_HOME")
     else:
         config = platformdirs.user_config_path(APP_NAME, appauthor=False) / CONFIG_NAME
         state = platformdirs.user_state_path(APP_NAME, appauthor=False)
         models = platformdirs.user_data_path(APP_NAME, appauthor=False) / "models"
-    return {"config_file": config, "state_dir": state, "models_dir": models}, origin
+        cache = platformdirs.user_cache_path(APP_NAME, appauthor=False)
+    places = {"config_file": config, "state_dir": state, "models_dir": models, "cache_dir": cache}
+    return places, origin
 
 
 def _file_values(file: Path, *, must_exist: bool) -> dict[str, Any]:

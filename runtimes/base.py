@@ -62,7 +62,9 @@ class Caps:
 
     `max_sequences` handles can be open at once; a step takes `max_rows` tokens and gives at most
     `max_outputs` rows of logits; `shares_prefix` says that forks share memory, `forks` that there
-    are any."""
+    are any. Attention memory can be saved in pieces of up to `piece` tokens (0: not at all); what
+    `cut` refuses can be reached from a checkpoint where there are `checkpoints`. Idle sequences of
+    up to `park_cells` tokens together can be parked."""
 
     cut: Cut
     forks: bool
@@ -72,6 +74,9 @@ class Caps:
     max_rows: int
     max_outputs: int
     vocab_size: int
+    piece: int = 0
+    checkpoints: bool = False
+    park_cells: int = 0
 
 
 Handle = int
@@ -79,17 +84,17 @@ Handle = int
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence's part of a step: one token is decode, more are a chunk of prefill.
-    `position` is the first token's; with `wants_logits` the last token's logits are asked for."""
+    """One sequence's part of a step: one token is decode, more are a chunk of prefill or drafts.
+    `position` is the first token's; the logits of the last `outputs` tokens are asked for."""
 
     handle: Handle
     tokens: Sequence[int] | NDArray[np.int32]
     position: int
-    wants_logits: bool
+    outputs: int
 
 
 class Logits(Protocol):
-    """The logits of a step's rows, in the order of those rows that asked for them."""
+    """The logits that a step's rows asked for, in their order."""
 
     def row(self, index: int) -> NDArray[np.float32]:
         """The live row [vocab], writable, valid until the next step."""
@@ -121,6 +126,41 @@ class Executor(Protocol):
     def cut(self, handle: Handle, length: int) -> bool:
         """Drop all tokens from `length` on. False, and nothing changed, where it is not
         possible."""
+        ...
+
+    def borrow(self, source: Handle, length: int) -> Handle | None:
+        """A new sequence sharing the attention memory of `source`'s first `length` tokens. Nothing
+        may be computed with it before `restore`. None where there is no such memory."""
+        ...
+
+    def save(self, handle: Handle, start: int, end: int) -> memoryview | None:
+        """A copy of the attention memory of [start, end), at most `caps.piece` tokens, that `load`
+        can read in any process with the same model and settings. None where it cannot be had."""
+        ...
+
+    def load(self, handle: Handle, start: int, end: int, piece: memoryview) -> bool:
+        """Append the saved memory of [start, end) to a sequence of `start` tokens. False, and
+        nothing changed, where it is refused or there is no room."""
+        ...
+
+    def checkpoint(self, handle: Handle) -> memoryview | None:
+        """A copy of what memory knows at the sequence's end and cannot be cut. None where there is
+        no such thing."""
+        ...
+
+    def restore(self, handle: Handle, length: int, checkpoint: memoryview) -> bool:
+        """Put the sequence's end at `length`, where `checkpoint` was taken after the same tokens;
+        attention memory, where the model has any, must be there up to `length` at least. False
+        where it is refused: the sequence is then good for nothing but `close`."""
+        ...
+
+    def park(self, handle: Handle) -> bool:
+        """Move a sequence's memory out of the cache, near the device. It takes no cells, and can
+        only be closed or unparked. False, and nothing changed, where that is not possible."""
+        ...
+
+    def unpark(self, handle: Handle) -> bool:
+        """Bring a parked sequence back. False, and it stays parked, where there is no room."""
         ...
 
     def share(self, source: Handle, target: Handle, start: int, end: int) -> bool:

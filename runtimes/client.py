@@ -30,6 +30,7 @@ from runtimes.messages import (
     LoadProgress,
     LoadSpec,
     NewToken,
+    Notice,
     PrefillProgress,
     Ready,
     Rejected,
@@ -68,6 +69,7 @@ class WorkerClient:
     ready: Ready
     stats: EngineStats = field(default_factory=EngineStats)
     dead: asyncio.Event = field(default_factory=asyncio.Event)
+    note: Callable[[str], None] = lambda _: None
     _process: BaseProcess | None = None
     _connection: Connection | None = None
     _jobs: dict[int, asyncio.Queue[JobNews]] = field(
@@ -174,6 +176,8 @@ class WorkerClient:
                 for no in message.rejected:
                     self._tell(no.id, _refusal(no))
                     self._jobs.pop(no.id, None)
+            case Notice(text=text):
+                self.note(text)
             case Encoded(id=request_id, tokens=tokens):
                 answer = self._encodes.pop(request_id, None)
                 if answer is not None and not answer.done():
@@ -222,9 +226,12 @@ def _end(process: BaseProcess) -> None:
 # ---------------------------------------------------------------------- starting
 
 
-async def start(spec: LoadSpec, progress: Callable[[float], None]) -> WorkerClient:
-    """Start a worker and wait until its model answers. Raises the load's error, or `WorkerDied`
-    where the process ended by a signal. Cancelling ends the process."""
+async def start(
+    spec: LoadSpec, progress: Callable[[float], None], note: Callable[[str], None]
+) -> WorkerClient:
+    """Start a worker and wait until its model answers; `note` is told what a person should know.
+    Raises the load's error, or `WorkerDied` where the process ended by a signal. Cancelling ends
+    the process."""
     context = multiprocessing.get_context("spawn")
     ends: tuple[Any, Any] = context.Pipe(duplex=True)
     ours, theirs = ends
@@ -232,13 +239,13 @@ async def start(spec: LoadSpec, progress: Callable[[float], None]) -> WorkerClie
     await asyncio.to_thread(process.start)
     theirs.close()
     try:
-        ready = await _until_ready(process, ours, spec, progress)
+        ready = await _until_ready(process, ours, spec, progress, note)
     except BaseException:
         ours.close()
         process.kill()
         await asyncio.shield(asyncio.to_thread(process.join))
         raise
-    client = WorkerClient(spec, ready)
+    client = WorkerClient(spec, ready, note=note)
     client.attach(process, ours)
     return client
 
@@ -252,7 +259,11 @@ class WorkerDied(EngineFailed):
 
 
 async def _until_ready(
-    process: BaseProcess, pipe: Connection, spec: LoadSpec, progress: Callable[[float], None]
+    process: BaseProcess,
+    pipe: Connection,
+    spec: LoadSpec,
+    progress: Callable[[float], None],
+    note: Callable[[str], None],
 ) -> Ready:
     loop = asyncio.get_running_loop()
     messages: asyncio.Queue[Any] = asyncio.Queue()
@@ -271,6 +282,8 @@ async def _until_ready(
             match await messages.get():
                 case LoadProgress(fraction=fraction):
                     progress(fraction)
+                case Notice(text=text):
+                    note(text)
                 case Ready() as ready:
                     return ready
                 case LoadFailed(message=message):

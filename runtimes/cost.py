@@ -1,4 +1,5 @@
-"""How many prompt tokens a step may hold, from what steps have cost so far."""
+"""How many prompt tokens a step may hold, from what steps have cost so far, and how much else may
+go between steps."""
 
 # A running stream waits this long at most for a chunk of somebody's prompt; a lone prompt is cut
 # into chunks of the second length, which bounds how late a cancel is noticed. Seconds.
@@ -31,3 +32,19 @@ class StepCost:
             return min(128, self._max_rows)
         target = STALL_TARGET if streams else CANCEL_TARGET
         return min(self._max_rows, max(MIN_CHUNK, int(target / self._per_token)))
+
+
+class DutyCycle:
+    """Lets something take at most `share` of the time."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._next = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether it may run now."""
+        return now >= self._next
+
+    def took(self, started: float, ended: float) -> None:
+        """It has run."""
+        self._next = ended + (ended - started) * (1 / self._share - 1)

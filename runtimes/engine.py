@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from models.chat import FinishReason
 from models.errors import RequestInvalid
 from runtimes.base import CellsExhausted, EngineStats, Executor, Logits, Row
+from runtimes.blocks import BlockStore
 from runtimes.constraints import ConstraintCompiler, TokenMask
-from runtimes.cost import StepCost
+from runtimes.cost import DutyCycle, StepCost
 from runtimes.jobs import Job, JobState
 from runtimes.messages import (
     JobEnd,
@@ -54,6 +55,17 @@ class _Harvest:
             self.drawn[job.id] = job.sampler.draw(row)
 
 
+# Memory from another tier goes into the cache for so long between two steps; where there is nothing
+# else to do, the engine waits so long for it to arrive. Seconds.
+RESTORE_S = 0.05
+WAIT_S = 0.02
+# Copying to the store takes at most this share of the time while requests run.
+COPY_SHARE = 0.1
+
+# Checkpoints of a prompt: each so many tokens, and before so many of its last messages.
+CHECKPOINT_EVERY = 2048
+CHECKPOINT_MESSAGES = 3
+
 # In the quiet room prompts are read in chunks of this many tokens, which costs no speed.
 QUIET_GRID = 128
 
@@ -81,14 +93,17 @@ class Engine:
         context: int,
         open_quiet: Callable[[], Executor | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        store: BlockStore | None = None,
     ) -> None:
-        self.shared = Room(executor, Scheduler(executor, parallel, clock))
+        self.shared = Room(executor, Scheduler(executor, parallel, clock, store=store))
         self.quiet: Room | None = None
         self._open_quiet: Callable[[], Executor | None] | None = open_quiet
         self._vocab = vocab
         self._context = context
         self._clock = clock
+        self._store = store
         self._cost = StepCost(executor.caps.max_rows)
+        self._copying = DutyCycle(COPY_SHARE)
         self._constraints = ConstraintCompiler(vocab)
         self._stats = EngineStats(cells=executor.caps.cells)
         self._news = _News()
@@ -114,9 +129,20 @@ class Engine:
             max_tokens=min(order.max_tokens, self._context - len(prompt)),
             sampler=Sampler(sampling, order.logprobs, mask),
             mask=mask,
+            priority=order.priority,
+            checkpoints=self._checkpoints(order) if self._store is not None else frozenset(),
         )
         self._count(requests=1, prompt_tokens=len(prompt))
         self._room_for(order).scheduler.submit(job)
+
+    def _checkpoints(self, order: Submit) -> frozenset[int]:
+        """Where memory that cannot be cut is kept: before the last messages, now and then in a long
+        prompt, and one token before its end, so that the same prompt can be asked again."""
+        if not self.shared.executor.caps.checkpoints:
+            return frozenset()
+        end = len(order.tokens) - 1
+        regular = range(CHECKPOINT_EVERY, end, CHECKPOINT_EVERY)
+        return frozenset({*order.boundaries[-CHECKPOINT_MESSAGES:], *regular, end} - {0})
 
     def cancel(self, job_id: int) -> None:
         """Stop a request; what it computed stays reusable. Unknown ids have ended already."""
@@ -151,6 +177,20 @@ class Engine:
         """Do what a request would otherwise wait for, while there is none."""
         self._constraints.prepare()
 
+    @property
+    def untidy(self) -> bool:
+        """Whether there is something to `tidy`."""
+        stash = self.shared.scheduler.stash
+        return stash is not None and stash.pending
+
+    def tidy(self) -> bool:
+        """A piece of what can wait until there is no request; whether there was one."""
+        stash = self.shared.scheduler.stash
+        if stash is None or not stash.pending:
+            return False
+        stash.work()
+        return True
+
     # ------------------------------------------------------------------ the loop's heart
 
     def admit(self) -> StepDone | None:
@@ -158,6 +198,8 @@ class Engine:
         step."""
         for room in self._rooms():
             for job in room.scheduler.admit():
+                self._welcome(room, job)
+            for job in room.scheduler.restore(RESTORE_S) if self._store is not None else ():
                 self._welcome(room, job)
         news = self._news
         told = news.prefill or news.rejected or news.cancelled
@@ -171,12 +213,25 @@ class Engine:
             for job in room.scheduler.running
             if job.state is JobState.DECODE
         ]
-        if works := self.shared.scheduler.plan(self._cost.budget(len(streams))):
+        schedule = self.shared.scheduler
+        if works := schedule.plan(self._cost.budget(len(streams))):
             self._run(self.shared, works)
+        elif schedule.restoring and self._store is not None and not streams:
+            self._store.wait(WAIT_S, schedule.arrived)
+        self._move_memory(busy=bool(streams))
         if self.quiet is not None:
             for work in self.quiet.scheduler.plan(QUIET_GRID):
                 self._run(self.quiet, (work,))
         return self._report()
+
+    def _move_memory(self, *, busy: bool) -> None:
+        """Between steps: copies to the store, and idle sequences out of the way."""
+        schedule = self.shared.scheduler
+        if busy:
+            schedule.relax()
+        started = self._clock()
+        if self._copying.due(started) and self.tidy():
+            self._copying.took(started, self._clock())
 
     def _welcome(self, room: Room, job: Job) -> None:
         self._count(cached_tokens=job.cached if not job.generated else 0)
@@ -188,9 +243,7 @@ class Engine:
         """One forward; where cells run out, make room and try again with whoever is left."""
         while works:
             rows = [_row(work) for work in works]
-            harvest = _Harvest(
-                [w.job for w, row in zip(works, rows, strict=True) if row.wants_logits]
-            )
+            harvest = _Harvest([w.job for w, row in zip(works, rows, strict=True) if row.outputs])
             started = self._clock()
             try:
                 room.executor.step(rows, harvest.pick)
@@ -260,13 +313,13 @@ class Engine:
         schedules = [room.scheduler for room in self._rooms()]
         return replace(
             self._stats,
-            evictions=sum(s.evictions for s in schedules),
+            evictions=sum(s.residents.evictions for s in schedules),
             preemptions=sum(s.preemptions for s in schedules),
             running=sum(len(s.running) for s in schedules),
             waiting=sum(len(s.waiting) for s in schedules),
             cells=sum(room.executor.caps.cells for room in self._rooms()),
             cells_used=sum(s.cells_used for s in schedules),
-            sequences_idle=sum(s.idle for s in schedules),
+            sequences_idle=sum(s.residents.count for s in schedules),
         )
 
     def _report(self) -> StepDone:

@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtimes.base import Handle
+from runtimes.blocks import Fetch
 from runtimes.constraints import TokenMask
+from runtimes.messages import Priority
 from runtimes.radix import RadixTree, Tokens
 from runtimes.sampling import Sampler
 
@@ -21,12 +23,22 @@ class JobState(StrEnum):
     ENDED = "ended"
 
 
+@dataclass(slots=True)
+class Restoring:
+    """What a job waits for before it computes: `fetch` brings the memory up to `length`."""
+
+    fetch: Fetch
+    length: int
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """`prompt` and the answer so far are the `known` tokens; the first `computed` of them are in
     the sequence `handle`. `cached` counts those that were there when the job started.
 
-    `stops`: positions at which a prefill chunk must end."""
+    `stops`: positions at which a prefill chunk must end; `checkpoints`: those of them at which
+    memory that cannot be cut is to be kept. `restoring`: memory on its way from another tier,
+    before anything is computed."""
 
     id: int
     prompt: Tokens
@@ -38,7 +50,12 @@ class Job:
     computed: int = 0
     cached: int = 0
     generated: int = 0
+    settled: bool = False
+    priority: Priority = Priority.INTERACTIVE
+    submitted_at: float = 0.0
     admitted_at: float = 0.0
+    checkpoints: frozenset[int] = frozenset()
+    restoring: Restoring | None = None
     stops: set[int] = field(default_factory=set[int])
     kept_logits: NDArray[np.float32] | None = None
     _buffer: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
@@ -69,19 +86,26 @@ class Job:
         self._buffer[end] = token
         self.generated += 1
 
-    def start(self, handle: Handle, length: int, now: float) -> None:
+    def start(self, handle: Handle, length: int) -> None:
         """The job holds a sequence with its first `length` tokens, and reads the rest."""
         self.handle, self.computed = handle, length
         self.state = JobState.PREFILL if self.pending else JobState.DECODE
-        if not self.admitted_at:
-            self.admitted_at = now
-            self.cached = min(length, len(self.prompt))
+        self.stops |= {p for p in self.checkpoints if p > length}
         if length < len(self.prompt):
             self.kept_logits = None
+
+    def settle(self) -> None:
+        """All that could be reused is in place."""
+        self.restoring = None
+        self.state = JobState.PREFILL if self.pending else JobState.DECODE
+        if not self.settled:
+            self.settled = True
+            self.cached = min(self.computed, len(self.prompt))
 
     def back_to_queue(self) -> None:
         """Its memory was taken; it will be read again, the answer so far included."""
         self.handle, self.computed, self.state = None, 0, JobState.WAITING
+        self.restoring = None
         self.stops.clear()
 
     def next_stop(self) -> int | None:

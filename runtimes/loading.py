@@ -24,7 +24,7 @@ async def load_worker(
     instruction, tries once without repacked weights, which use the widest instructions, and says so
     to `note`. Raises EngineFailed with the command that mends the build where that dies too."""
     try:
-        return await start(spec, progress)
+        return await start(spec, progress, note)
     except WorkerDied as death:
         if death.signal != signal.SIGILL or not spec.extra_buffers:
             raise
@@ -33,7 +33,7 @@ async def load_worker(
         f"loading without repacked weights (prompts are read slower). To mend it: {REINSTALL}"
     )
     try:
-        return await start(replace(spec, extra_buffers=False), progress)
+        return await start(replace(spec, extra_buffers=False), progress, note)
     except WorkerDied as death:
         if death.signal != signal.SIGILL:
             raise

@@ -92,6 +92,7 @@ class LocalModel:
                 logprobs=request.logprobs,
                 constraint=request.constraint,
                 exact=_must_repeat(request),
+                boundaries=self._boundaries(tokens),
             )
         )
         answer = _Answer(len(tokens), TextAssembler(StopStrings(request.limits.stop)))
@@ -120,6 +121,15 @@ class LocalModel:
             return tokens
         # An empty text still has to start somewhere.
         return (vocab.bos_id if vocab.bos_id >= 0 else max(vocab.eos_id, 0),)
+
+    def _boundaries(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Where messages begin: at markup that follows text."""
+        control = self._vocab.control_ids
+        return tuple(
+            i
+            for i in range(1, len(tokens))
+            if tokens[i] in control and tokens[i - 1] not in control
+        )
 
     async def _follow(
         self, news: "Queue[JobNews]", answer: _Answer, with_logprobs: bool

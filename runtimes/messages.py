@@ -1,10 +1,21 @@
 """What travels over the pipe between the server and a model's worker process."""
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 
 from models.chat import Constraint, FinishReason, Sampling
 from runtimes.base import EngineStats
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpec:
+    """Where KV memory is kept on disk: `size` bytes at most for all models together, each piece for
+    `retention_s` seconds after its last use."""
+
+    folder: Path
+    size: int
+    retention_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +26,8 @@ class LoadSpec:
     `parallel` how many requests run at once; `quiet` of them may run in a cache of their own, where
     arithmetic repeats. `extra_buffers` lets the CPU backend repack weights
     for wider instructions (faster prefill; traps on processors that advertise AMX without allowing
-    it).
+    it). `files` are all of the model's. Memory that has left the cache is kept in
+    `host_cache_bytes` of RAM and on `disk`.
     """
 
     executor: str
@@ -28,6 +40,9 @@ class LoadSpec:
     swa_full: bool = True
     extra_buffers: bool = True
     gpu_layers: int = -1
+    host_cache_bytes: int = 0
+    disk: DiskSpec | None = None
+    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +64,17 @@ class Vocab:
 # ---------------------------------------------------------------------- to the worker
 
 
+class Priority(IntEnum):
+    """Whose turn comes first when not all can run."""
+
+    INTERACTIVE = 0
+    BATCH = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Run a prompt. `exact` asks for arithmetic that does not depend on what else runs."""
+    """Run a prompt. `exact` asks for arithmetic that does not depend on what else runs. At the
+    positions `boundaries` messages begin: there an edit or a retry will branch off."""
 
     id: int
     tokens: tuple[int, ...]
@@ -60,6 +83,8 @@ class Submit:
     logprobs: int | None
     constraint: Constraint | None
     exact: bool
+    boundaries: tuple[int, ...] = ()
+    priority: Priority = Priority.INTERACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +134,13 @@ class LoadFailed:
     """The model could not be loaded."""
 
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person should know."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,4 +200,4 @@ class StepDone:
 
 
 ToWorker = Submit | Cancel | Encode | Stop
-FromWorker = LoadProgress | Ready | LoadFailed | Encoded | StepDone
+FromWorker = LoadProgress | Ready | LoadFailed | Notice | Encoded | StepDone

@@ -22,7 +22,7 @@ from models.header import GgufHeader
 from runtimes.base import EngineStats, LoadState, ModelInfo
 from runtimes.loading import load_worker
 from runtimes.local import LocalModel
-from runtimes.messages import LoadSpec
+from runtimes.messages import DiskSpec, LoadSpec
 from runtimes.sizing import CacheSize, size_cache
 
 # A load that failed is not tried again within this time, so that a client's retries do not load a
@@ -51,6 +51,8 @@ class PoolSettings:
     threads: int = 2
     keep_alive_s: float = 300.0
     max_queue: int = 256
+    host_cache_bytes: int = 0
+    disk: DiskSpec | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -197,6 +199,9 @@ class ModelPool:
             quiet=slot.size.quiet,
             swa_full=slot.size.full_window,
             extra_buffers=self._extra_buffers,
+            host_cache_bytes=settings.host_cache_bytes,
+            disk=settings.disk,
+            files=card.files,
         )
         worker = await load_worker(spec, progress, self._note)
         self._extra_buffers = worker.spec.extra_buffers

@@ -6,6 +6,7 @@ at once, and queues the rest. When the pipe closes, the process ends.
 
 import contextlib
 import importlib
+import json
 import os
 import queue
 import threading
@@ -15,7 +16,10 @@ from typing import Protocol
 
 from models.errors import RunnerError
 from runtimes.base import Executor
+from runtimes.blocks import BlockStore
+from runtimes.diskcache import DiskCache
 from runtimes.engine import Engine
+from runtimes.kvfiles import root_key
 from runtimes.messages import (
     Cancel,
     Encode,
@@ -24,6 +28,7 @@ from runtimes.messages import (
     LoadFailed,
     LoadProgress,
     LoadSpec,
+    Notice,
     Ready,
     Stop,
     Submit,
@@ -48,6 +53,8 @@ class LoadedModel(Protocol):
     def probe(self) -> None: ...
 
     def memory(self) -> dict[str, int]: ...
+
+    def identity(self) -> dict[str, str]: ...
 
     def release(self) -> None: ...
 
@@ -77,12 +84,15 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         pipe.send(LoadFailed(error.message))
         return
     context = min(spec.context, caps.cells)
-    engine = Engine(model.executor, vocab, spec.parallel, context, model.quiet)
+    store = _store(model, spec, lambda text: pipe.send(Notice(text)))
+    engine = Engine(model.executor, vocab, spec.parallel, context, model.quiet, store=store)
     pipe.send(Ready(vocab, context, caps.cells, model.memory()))
     orders: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
     reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)
     reader.start()
     _run(engine, pipe, orders)
+    if store is not None:
+        store.close()
     model.release()
 
 
@@ -90,6 +100,17 @@ def _load(spec: LoadSpec, progress: Callable[[float], None]) -> LoadedModel:
     module, _, function = spec.executor.partition(":")
     load: Load = getattr(importlib.import_module(module), function)
     return load(spec, progress)
+
+
+def _store(model: LoadedModel, spec: LoadSpec, note: Callable[[str], None]) -> BlockStore | None:
+    """The tiers below the live cache, as far as they are wanted."""
+    if not spec.host_cache_bytes and spec.disk is None:
+        return None
+    identity = model.identity()
+    text = json.dumps(identity, sort_keys=True)
+    about = {"model": spec.path.name, **identity}
+    disk = DiskCache(spec.disk, root_key(text), about, note) if spec.disk is not None else None
+    return BlockStore(text, spec.host_cache_bytes, disk)
 
 
 class _Pipe:
@@ -124,10 +145,12 @@ def _read(pipe: _Pipe, model: LoadedModel, orders: queue.SimpleQueue[ToWorker]) 
 def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> None:
     patience: float | None = _LEISURE_S
     while True:
-        came = _drain(orders, wait=engine.idle, patience=patience)
+        untidy = engine.untidy
+        came = _drain(orders, wait=engine.idle and not untidy, patience=patience)
         if not came and engine.idle:
-            engine.use_leisure()
-            patience = None
+            if not engine.tidy():
+                engine.use_leisure()
+                patience = None
             continue
         for order in came:
             match order:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.cache import cache_app
 from app.cli.demo import demo
 from app.cli.errors import guarded
 from app.cli.models import models_app
@@ -27,6 +28,7 @@ app.command()(ps)
 app.command()(demo)
 app.command()(pull)
 app.add_typer(models_app, name="models")
+app.add_typer(cache_app, name="cache")
 
 
 def _version(wanted: bool) -> None:

@@ -17,6 +17,12 @@ def serve(
     local_only: Annotated[
         bool | None, typer.Option("--local-only", help="Never send anything elsewhere.")
     ] = None,
+    disk_cache: Annotated[
+        bool | None,
+        typer.Option(
+            "--disk-cache/--no-disk-cache", help="Keep past prompts' memory on disk, or not."
+        ),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
     """Serve the models on this machine to any OpenAI-compatible client."""
@@ -30,6 +36,7 @@ def serve(
             "parallel": parallel,
             "api_key": api_key,
             "local_only": local_only,
+            "disk_cache": disk_cache,
             "log_level": log_level,
         }
     )

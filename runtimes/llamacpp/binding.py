@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import llama_cpp.llama_cpp as _module
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +127,11 @@ def keeps_state(model: Model) -> bool:
     return bool(_c.llama_model_is_recurrent(model) or _c.llama_model_is_hybrid(model))
 
 
+def has_attention(model: Model) -> bool:
+    """Whether memory grows with the tokens."""
+    return not _c.llama_model_is_recurrent(model) or bool(_c.llama_model_is_hybrid(model))
+
+
 def has_decoder(model: Model) -> bool:
     return bool(_c.llama_model_has_decoder(model))
 
@@ -133,6 +139,12 @@ def has_decoder(model: Model) -> bool:
 def offloads() -> bool:
     """Whether this build can use a GPU."""
     return bool(_c.llama_supports_gpu_offload())
+
+
+def build() -> str:
+    """The library's version and what it was compiled for."""
+    info: bytes = _c.llama_print_system_info()
+    return f"llama-cpp-python {llama_cpp.__version__}, {info.decode('utf-8', 'replace').strip()}"
 
 
 def context_cells(context: Context) -> int:
@@ -221,6 +233,36 @@ def seq_range(mem: Memory, seq: int) -> tuple[int, int]:
     return low, int(_c.llama_memory_seq_pos_max(mem, seq))
 
 
+PARTIAL = 1
+"""Only what cannot be cut by position: the window part, recurrent state."""
+ON_DEVICE = 2
+"""Tensors stay in buffers beside the cache, one set a sequence id."""
+
+
+def state_size(context: Context, seq: int, flags: int = 0) -> int:
+    """Bytes of a sequence's state."""
+    return int(_c.llama_state_seq_get_size_ext(context, seq, flags))
+
+
+def state_get(context: Context, seq: int, flags: int = 0) -> memoryview | None:
+    """A copy of a sequence's state, None where the library refuses. Positions that a window has
+    left behind are not in it."""
+    size = state_size(context, seq, flags)
+    buffer = np.empty(size, np.uint8)
+    pointer = buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+    written = int(_c.llama_state_seq_get_data_ext(context, pointer, size, seq, flags))
+    return buffer.data if size and written == size else None
+
+
+def state_set(context: Context, seq: int, state: memoryview, flags: int = 0) -> bool:
+    """Replace a sequence's state. Where it is refused (another format, no room) the sequence has
+    lost what it had."""
+    buffer = np.frombuffer(state, np.uint8)
+    pointer = buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+    read = int(_c.llama_state_seq_set_data_ext(context, pointer, len(buffer), seq, flags))
+    return read == len(buffer)
+
+
 # ---------------------------------------------------------------------- steps
 
 
@@ -252,17 +294,18 @@ class Batch:
         self.count = 0
 
     def add(
-        self, tokens: Sequence[int] | NDArray[np.int32], position: int, seq: int, *, logits: bool
-    ) -> int:
-        """Append consecutive tokens of one sequence; returns the batch row of the last."""
+        self, tokens: Sequence[int] | NDArray[np.int32], position: int, seq: int, outputs: int
+    ) -> range:
+        """Append consecutive tokens of one sequence, with logits for the last `outputs` of them;
+        returns the batch rows of these."""
         start, end = self.count, self.count + len(tokens)
         self._token[start:end] = tokens
         self._pos[start:end] = np.arange(position, position + len(tokens), dtype=np.int32)
         self._seq[start:end] = seq
-        self._out[start:end] = 0
-        self._out[end - 1] = logits
+        self._out[start : end - outputs] = 0
+        self._out[end - outputs : end] = 1
         self.count = end
-        return end - 1
+        return range(end - outputs, end)
 
     def decode(self, context: Context) -> int:
         """llama_decode's code: 0 done, 1 no room and nothing applied, 2 aborted, <0 an error."""

@@ -20,26 +20,39 @@ from numpy.typing import NDArray
 from models.errors import EngineFailed
 from runtimes.base import Caps, CellsExhausted, Cut, Handle, Pick, Row
 from runtimes.llamacpp import binding as c
+from runtimes.llamacpp.states import States
 
 MAX_ROWS = 512
+PIECE = 256
 _OK, _NO_ROOM = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a context's ids are used: `handles` for sequences, as many again where they have `pins`.
-    Without `forks` each sequence has a cache of its own."""
+    """How a context's ids are used: `handles` for sequences, as many again where they have `pins`,
+    and one to pass states through. Without `forks` each sequence has a cache of its own, which is
+    not saved. `attention`: there is memory that grows with the tokens."""
 
     handles: int
     cut: Cut
     pins: bool = False
     forks: bool = True
     window: int = 0
+    attention: bool = True
+    park_cells: int = 0
 
     @property
     def ids(self) -> int:
         """Sequence ids that the context must have."""
-        return 2 * self.handles if self.pins else self.handles
+        return (2 * self.handles if self.pins else self.handles) + self.forks
+
+    @property
+    def piece(self) -> int:
+        """Tokens that can be saved at once. A state holds a window of them at most, where what lies
+        before the window matters too."""
+        if not (self.forks and self.attention):
+            return 0
+        return min(PIECE, self.window) if self.pins else PIECE
 
 
 class LlamaExecutor:
@@ -54,6 +67,9 @@ class LlamaExecutor:
         self._free = list(range(layout.handles))[::-1]
         self._length: dict[Handle, int] = {}
         self._pinned: dict[Handle, int] = {}
+        self._parked: dict[Handle, memoryview] = {}
+        self._scratch = layout.ids - 1
+        self._states = States(context, self._scratch, whole=layout.cut is Cut.ANY)
         self._batch = c.Batch(MAX_ROWS)
         self._caps = Caps(
             cut=layout.cut,
@@ -64,6 +80,9 @@ class LlamaExecutor:
             max_rows=MAX_ROWS,
             max_outputs=outputs,
             vocab_size=vocab_size,
+            piece=layout.piece,
+            checkpoints=layout.forks and layout.cut is not Cut.ANY,
+            park_cells=layout.park_cells,
         )
 
     @property
@@ -81,6 +100,8 @@ class LlamaExecutor:
     def fork(self, source: Handle, length: int) -> Handle | None:
         if not self._layout.forks or not self._reusable(source, length):
             return None
+        if length and self._caps.cut is Cut.WINDOW:
+            return self._fork_window(source, length)
         handle = self.open()
         if length:
             c.seq_copy(self._memory, source, handle, 0, length)
@@ -89,6 +110,27 @@ class LlamaExecutor:
             if not self._holds(handle, length):
                 self.close(handle)
                 return None
+        return handle
+
+    def _fork_window(self, source: Handle, length: int) -> Handle | None:
+        """A cell that two sequences hold is not taken over when it leaves their window, and a small
+        window cache would fill with such cells: so the fork gets a window of its own."""
+        c.seq_copy(self._memory, source, self._scratch, 0, length)
+        window = c.state_get(self._context, self._scratch, c.PARTIAL)
+        c.seq_remove(self._memory, self._scratch)
+        handle = self.borrow(source, length)
+        if handle is None or window is None or not self.restore(handle, length, window):
+            if handle is not None:
+                self.close(handle)
+            return None
+        return handle
+
+    def borrow(self, source: Handle, length: int) -> Handle | None:
+        if not self._layout.attention or length > self._length[source]:
+            return None
+        handle = self.open()
+        c.seq_copy(self._memory, source, handle, 0, length)
+        self._length[handle] = length
         return handle
 
     def cut(self, handle: Handle, length: int) -> bool:
@@ -111,7 +153,66 @@ class LlamaExecutor:
             c.seq_copy(self._memory, source, holder, start, end)
         return True
 
+    # ------------------------------------------------------------------ to and from other tiers
+
+    def save(self, handle: Handle, start: int, end: int) -> memoryview | None:
+        if not 0 < end - start <= self._caps.piece or end > self._length[handle]:
+            return None
+        c.seq_copy(self._memory, handle, self._scratch, start, end)
+        piece = self._states.take(end - start)
+        c.seq_remove(self._memory, self._scratch)
+        return piece
+
+    def load(self, handle: Handle, start: int, end: int, piece: memoryview) -> bool:
+        if start != self._length[handle] or not self._caps.piece:
+            return False
+        if loaded := self._states.put(piece, start, end):
+            c.seq_copy(self._memory, self._scratch, handle, start, end)
+            self._length[handle] = end
+            self._pin(handle)
+        c.seq_remove(self._memory, self._scratch)
+        return loaded
+
+    def checkpoint(self, handle: Handle) -> memoryview | None:
+        if not self._caps.checkpoints or not self._length[handle]:
+            return None
+        return c.state_get(self._context, handle, c.PARTIAL)
+
+    def restore(self, handle: Handle, length: int, checkpoint: memoryview) -> bool:
+        if not self._caps.checkpoints:
+            return False
+        if self._layout.attention and self._length[handle] < length:
+            return False
+        # The state first: a sequence with recurrent state of a later position refuses to be cut.
+        if not c.state_set(self._context, handle, checkpoint, c.PARTIAL):
+            return False
+        if self._layout.attention and not c.seq_remove(self._memory, handle, length, -1):
+            return False
+        self._length[handle] = length
+        return self._holds(handle, length)
+
+    def park(self, handle: Handle) -> bool:
+        if not self._caps.park_cells or handle in self._parked:
+            return False
+        state = c.state_get(self._context, handle, c.ON_DEVICE)
+        if state is None:
+            return False
+        self._parked[handle] = state
+        c.seq_remove(self._memory, handle)
+        self._unpin(handle, 0)
+        return True
+
+    def unpark(self, handle: Handle) -> bool:
+        if not c.state_set(self._context, handle, self._parked[handle], c.ON_DEVICE):
+            return False
+        del self._parked[handle]
+        self._pin(handle)
+        return self._holds(handle, self._length[handle])
+
+    # ------------------------------------------------------------------ an end, and pins
+
     def close(self, handle: Handle) -> None:
+        self._parked.pop(handle, None)
         c.seq_remove(self._memory, handle)
         self._unpin(handle, 0)
         del self._length[handle], self._pinned[handle]
@@ -167,9 +268,7 @@ class LlamaExecutor:
         outputs: list[int] = []
         for row in rows:
             assert row.position == self._length[row.handle], "a gap in a sequence's positions"
-            last = self._batch.add(row.tokens, row.position, row.handle, logits=row.wants_logits)
-            if row.wants_logits:
-                outputs.append(last)
+            outputs += self._batch.add(row.tokens, row.position, row.handle, row.outputs)
         return outputs
 
     def _why(self) -> str:

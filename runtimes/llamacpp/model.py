@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from models.errors import DoesNotFit, EngineFailed, ModelInvalid
+from models.fingerprint import fingerprint
 from runtimes.base import Cut, Row
 from runtimes.llamacpp import binding as c
 from runtimes.llamacpp.executor import Layout, LlamaExecutor
@@ -39,7 +40,8 @@ class LlamaModel:
         handles = self._spec.parallel + (IDLE_STATES if stateful else IDLE_SEQUENCES)
         pins = bool(window and self._spec.swa_full and not stateful)
         cut = Cut.NONE if stateful else Cut.WINDOW if window and not pins else Cut.ANY
-        return Layout(handles, cut, pins=pins, window=window)
+        attention = c.has_attention(self._model)
+        return Layout(handles, cut, pins=pins, window=window, attention=attention)
 
     def _new_executor(self, layout: Layout, cells: int, outputs: int) -> LlamaExecutor:
         context = c.new_context(
@@ -97,6 +99,15 @@ class LlamaModel:
     def memory(self) -> dict[str, int]:
         """Bytes by kind."""
         return {"weights": c.model_bytes(self._model)}
+
+    def identity(self) -> dict[str, str]:
+        """What saved KV memory depends on besides the tokens: the weights, the engine, and how the
+        cache is laid out."""
+        return {
+            "weights": fingerprint(self._spec.files or (self._spec.path,)),
+            "engine": c.build(),
+            "cache": f"f16 window={'whole' if self._spec.swa_full else 'own'}",
+        }
 
     def release(self) -> None:
         """Free everything; no call may follow."""

@@ -61,6 +61,7 @@ class Recorder:
         self.inner = inner
         self.check = check
         self.recipes: dict[Handle, Recipe] = {}
+        self.saved: dict[bytes, tuple[int, ...]] = {}
 
     @property
     def caps(self) -> Caps:
@@ -89,6 +90,46 @@ class Recorder:
             self.recipes[target] += (Shared(self.recipes[source], start, end),)
         return done
 
+    def borrow(self, source: Handle, length: int) -> Handle | None:
+        handle = self.inner.borrow(source, length)
+        if handle is not None:
+            self.recipes[handle] = (*self.recipes[source], CutTo(length))
+        return handle
+
+    def save(self, handle: Handle, start: int, end: int) -> memoryview | None:
+        piece = self.inner.save(handle, start, end)
+        if piece is not None:
+            self.saved[bytes(piece)] = tuple(tokens_of(self.recipes[handle])[start:end])
+        return piece
+
+    def load(self, handle: Handle, start: int, end: int, piece: memoryview) -> bool:
+        done = self.inner.load(handle, start, end, piece)
+        if done:
+            self.recipes[handle] += (Fed(self.saved[bytes(piece)]),)
+        return done
+
+    def checkpoint(self, handle: Handle) -> memoryview | None:
+        state = self.inner.checkpoint(handle)
+        if state is not None:
+            self.saved[bytes(state)] = tuple(tokens_of(self.recipes[handle]))
+        return state
+
+    def restore(self, handle: Handle, length: int, checkpoint: memoryview) -> bool:
+        tokens = self.saved[bytes(checkpoint)]
+        assert len(tokens) == length
+        held = tuple(tokens_of(self.recipes[handle]))
+        done = self.inner.restore(handle, length, checkpoint)
+        if done:
+            assert not held or held[:length] == tokens, "a checkpoint of other tokens"
+            self.recipes[handle] = (Fed(tokens),)
+        return done
+
+    def park(self, handle: Handle) -> bool:
+        return self.inner.park(handle)
+
+    def unpark(self, handle: Handle) -> bool:
+        return self.inner.unpark(handle)
+
     def close(self, handle: Handle) -> None:
         self.inner.close(handle)
         del self.recipes[handle]
@@ -98,7 +139,7 @@ class Recorder:
             for row in rows:
                 tokens = tuple(int(t) for t in row.tokens)
                 self.recipes[row.handle] += (Fed(tokens),)
-            asked = [row.handle for row in rows if row.wants_logits]
+            asked = [row.handle for row in rows if row.outputs]
             for index, handle in enumerate(asked):
                 self.check(self.recipes[handle], logits.row(index).copy())
             pick(logits)

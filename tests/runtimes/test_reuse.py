@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models.chat import Sampling
-from runtimes.base import Executor
+from runtimes.base import Cut, Executor
+from runtimes.blocks import BlockStore
 from runtimes.engine import Engine
 from runtimes.llamacpp.model import LlamaModel, load
 from runtimes.messages import LoadSpec, NewToken, Submit
@@ -61,8 +62,8 @@ class Rig:
         self.worst = max(self.worst, difference)
         self.rows += 1
 
-    def engine(self) -> Engine:
-        return Engine(self.recorder, self.vocab, PARALLEL, 256)
+    def engine(self, store: BlockStore | None = None) -> Engine:
+        return Engine(self.recorder, self.vocab, PARALLEL, 800, store=store)
 
     def clear(self, engine: Engine) -> None:
         schedule = engine.shared.scheduler
@@ -121,7 +122,7 @@ ACTIONS = st.lists(
 )
 
 
-def play(engine: Engine, actions: list[Action]) -> None:
+def play(engine: Engine, actions: list[Action], *, longest: int = 240) -> None:
     """Random prompts that share much: new ones, next turns, repeats, branches in the middle."""
     said: dict[int, list[int]] = {}
     for job_id, (what, seed, size) in enumerate(actions):
@@ -131,7 +132,7 @@ def play(engine: Engine, actions: list[Action]) -> None:
         prompt: list[int] | None = None
         match what:
             case "new":
-                prompt = [int(t) for t in range(60 + seed % 3 * 40)] + fresh
+                prompt = [t % 250 for t in range(longest // 4 + seed % 3 * longest // 6)] + fresh
             case "extend":
                 prompt = past + fresh
             case "again":
@@ -142,7 +143,7 @@ def play(engine: Engine, actions: list[Action]) -> None:
                 engine.cancel(seed % max(1, job_id))
             case _:
                 _hear(engine, said)
-        if prompt and len(prompt) < 240:
+        if prompt and len(prompt) < longest:
             said[job_id] = prompt
             engine.submit(order(job_id, prompt, 1 + seed % 8))
     while not engine.idle:
@@ -168,6 +169,48 @@ def test_random_interleavings_under_pressure_compute_what_an_own_context_does(
     engine = rig.engine()
     play(engine, actions)
     rig.clear(engine)
+    assert rig.worst < TINY_TOLERANCE
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(actions=ACTIONS)
+def test_memory_that_went_to_the_store_and_back_computes_what_an_own_context_does(
+    rig: Rig, actions: list[Action]
+) -> None:
+    rig.recorder.check = rig.compare_scratch
+    rig.worst = 0.0
+    store = BlockStore("these weights", 64 << 20)
+    for longest in (240, 500):
+        engine = rig.engine(store)
+        play(engine, actions, longest=longest)
+        while engine.tidy():
+            pass
+        rig.clear(engine)  # the next engine finds nothing live
+    assert rig.worst < TINY_TOLERANCE
+
+
+def test_a_long_prompt_comes_back_from_the_store(rig: Rig) -> None:
+    rig.recorder.check = rig.compare_scratch
+    rig.worst = 0.0
+    store = BlockStore("these weights", 64 << 20)
+    prompt = [i * 7 % 251 for i in range(450)]
+    computed: list[int] = []
+    for job_id, tokens in enumerate([prompt, prompt, [*prompt, 9, 9, 9]]):
+        engine = rig.engine(store)
+        engine.submit(order(job_id, tokens, 4))
+        while not engine.idle:
+            step(engine)
+        while engine.tidy():
+            pass
+        computed.append(engine.stats().prompt_rows)
+        rig.clear(engine)
+    # what cannot be cut is kept one token before a prompt's end
+    assert computed == [450, 1, 3 if rig.recorder.caps.cut is Cut.ANY else 4]
+    assert store.stats().restored_host > 0
     assert rig.worst < TINY_TOLERANCE
 
 

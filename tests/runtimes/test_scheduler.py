@@ -22,6 +22,8 @@ class Ledger:
     caps: Caps
     held: dict[Handle, list[int]] = field(default_factory=dict[Handle, list[int]])
     forks: int = 0
+    unready: set[Handle] = field(default_factory=set[Handle])
+    parked: dict[Handle, list[int]] = field(default_factory=dict[Handle, list[int]])
 
     def open(self) -> Handle:
         handle = min(set(range(self.caps.max_sequences)) - set(self.held))
@@ -44,8 +46,57 @@ class Ledger:
         assert self.held[source][start:end] == self.held[target][start:end]
         return True
 
+    def borrow(self, source: Handle, length: int) -> Handle | None:
+        handle = self.open()
+        self.held[handle] = self.held[source][:length]
+        self.unready.add(handle)
+        return handle
+
+    def save(self, handle: Handle, start: int, end: int) -> memoryview | None:
+        piece = self.held[handle][start:end]
+        return (
+            memoryview(np.array(piece, np.int32).tobytes()) if len(piece) == end - start else None
+        )
+
+    def load(self, handle: Handle, start: int, end: int, piece: memoryview) -> bool:
+        tokens = np.frombuffer(piece, np.int32)
+        assert len(tokens) == end - start
+        if start != len(self.held[handle]) or self.cells() + end - start > self.caps.cells:
+            return False
+        self.held[handle] += [int(t) for t in tokens]
+        if self.caps.checkpoints:
+            self.unready.add(handle)
+        return True
+
+    def checkpoint(self, handle: Handle) -> memoryview | None:
+        if not self.caps.checkpoints:
+            return None
+        return memoryview(np.array(self.held[handle], np.int32).tobytes())
+
+    def restore(self, handle: Handle, length: int, checkpoint: memoryview) -> bool:
+        tokens = [int(t) for t in np.frombuffer(checkpoint, np.int32)]
+        assert len(tokens) == length
+        if self.caps.piece:
+            assert self.held[handle][:length] == tokens, "a checkpoint of other tokens"
+        self.held[handle] = tokens
+        self.unready.discard(handle)
+        return True
+
+    def park(self, handle: Handle) -> bool:
+        self.parked[handle] = self.held[handle]
+        self.held[handle] = []
+        return True
+
+    def unpark(self, handle: Handle) -> bool:
+        if self.cells() + len(self.parked[handle]) > self.caps.cells:
+            return False
+        self.held[handle] = self.parked.pop(handle)
+        return True
+
     def close(self, handle: Handle) -> None:
         del self.held[handle]
+        self.unready.discard(handle)
+        self.parked.pop(handle, None)
 
     def step(self, rows: Sequence[Row], pick: Pick) -> None:
         new = sum(len(row.tokens) for row in rows)
@@ -53,6 +104,8 @@ class Ledger:
             raise CellsExhausted
         for row in rows:
             assert row.position == len(self.held[row.handle])
+            assert row.handle not in self.unready, "computed before its state was there"
+            assert row.handle not in self.parked
             self.held[row.handle] += [int(t) for t in row.tokens]
 
     def cells(self) -> int:
@@ -167,7 +220,7 @@ def test_the_next_turn_takes_the_finished_sequence_over() -> None:
     made.admit()
     assert second.cached == 101
     assert executor.forks == 0
-    assert made.idle == 0
+    assert made.residents.count == 0
 
 
 def test_an_edit_in_the_middle_forks_and_keeps_the_old_branch() -> None:
@@ -180,7 +233,7 @@ def test_an_edit_in_the_middle_forks_and_keeps_the_old_branch() -> None:
     made.submit(second)
     made.admit()
     assert second.cached == 60
-    assert (executor.forks, made.idle) == (1, 1)
+    assert (executor.forks, made.residents.count) == (1, 1)
 
 
 def test_one_token_is_left_to_compute_when_all_is_cached() -> None:
@@ -256,7 +309,7 @@ def test_the_sequence_least_worth_keeping_is_evicted_first() -> None:
     assert made.tree.match(np.array(list(popular), np.int32)).length == 20
     assert made.tree.match(np.array(list(new), np.int32)).length == 20
     assert made.tree.match(np.array(list(old), np.int32)).length == 20
-    assert made.evictions == 1
+    assert made.residents.evictions == 1
 
 
 def test_the_youngest_is_preempted_and_later_reads_its_own_answer_again() -> None:

@@ -1,0 +1,258 @@
+"""KV memory on disk: one checked file for each block or checkpoint, one folder for each model.
+
+A file is written under a temporary name and renamed, so that a killed process leaves no half of
+one; its checksum covers everything. Files of another version, of another model, cut short or
+flipped are told apart from good ones and never used. Their time stamp is that of their last use.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tokens = NDArray[np.int32]
+Key = bytes
+
+KEY_BYTES = 16
+SUFFIX = ".kv"
+ABOUT = "about.json"
+_MAGIC = b"RUNKV\x00\x00\x01"
+# magic, model, key, parent, kind, end, tokens, payload bytes; then the checksum of all the rest
+_FIXED = struct.Struct("<8s16s16s16sBIIQ")
+_CHECK = struct.Struct("<I")
+
+
+class Kind(IntEnum):
+    """What a file holds: attention memory of some tokens, or the state at one position."""
+
+    BLOCK = 0
+    CHECKPOINT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored piece of memory. A block holds the attention memory of `tokens`, which end at
+    position `end`, after those of the block `parent`. A checkpoint holds what memory knows at
+    position `end` and cannot be cut (a window, recurrent state); it has no tokens of its own."""
+
+    kind: Kind
+    key: Key
+    parent: Key
+    tokens: Tokens
+    end: int
+    size: int
+
+
+def block_key(parent: Key, tokens: Tokens) -> Key:
+    """The name of a block: a hash over all tokens before it and its own."""
+    return hashlib.sha256(parent + tokens.tobytes()).digest()[:KEY_BYTES]
+
+
+def root_key(identity: str) -> Key:
+    """The parent of first blocks: what the memory's content depends on besides the tokens."""
+    return hashlib.sha256(identity.encode()).digest()[:KEY_BYTES]
+
+
+class FileUnusable(Exception):
+    """A file is not what its place says: cut short, flipped, of another version or model."""
+
+
+# ---------------------------------------------------------------------- one file
+
+
+def write_file(folder: Path, root: Key, entry: Entry, payload: bytes | memoryview) -> int:
+    """Store an entry; returns the file's size. Raises OSError."""
+    fixed = _FIXED.pack(
+        _MAGIC, root, entry.key, entry.parent, entry.kind, entry.end, len(entry.tokens), entry.size
+    )
+    tokens = entry.tokens.astype("<i4").tobytes()
+    check = _CHECK.pack(zlib.crc32(payload, zlib.crc32(tokens, zlib.crc32(fixed))))
+    # mkstemp makes the file readable by its owner only
+    handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for part in (fixed, check, tokens, payload):
+                file.write(part)
+        Path(name).replace(folder / file_name(entry.key))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    return len(fixed) + len(check) + len(tokens) + entry.size
+
+
+def read_entry(path: Path, root: Key) -> Entry:
+    """What a file says it holds, as far as that can be told without reading all of it. Raises
+    FileUnusable, OSError."""
+    with path.open("rb") as file:
+        entry, _ = _read_head(file.read(_FIXED.size + _CHECK.size), root, path)
+        tokens = np.frombuffer(file.read(4 * len(entry.tokens)), "<i4").astype(np.int32)
+        expected = _FIXED.size + _CHECK.size + 4 * len(entry.tokens) + entry.size
+        if len(tokens) != len(entry.tokens) or os.fstat(file.fileno()).st_size != expected:
+            raise FileUnusable("it was cut short")
+    if entry.kind is Kind.BLOCK and block_key(entry.parent, tokens) != entry.key:
+        raise FileUnusable("its tokens are not those of its name")
+    return Entry(entry.kind, entry.key, entry.parent, tokens, entry.end, entry.size)
+
+
+def read_payload(folder: Path, root: Key, entry: Entry) -> bytes:
+    """The memory an entry stands for, every byte checked. Raises FileUnusable, OSError."""
+    path = folder / file_name(entry.key)
+    data = path.read_bytes()
+    start = _FIXED.size + _CHECK.size
+    found, check = _read_head(data[:start], root, path)
+    view = memoryview(data)
+    if zlib.crc32(view[start:], zlib.crc32(view[: _FIXED.size])) != check:
+        raise FileUnusable("its checksum is wrong")
+    if (found.kind, found.end, found.size) != (entry.kind, entry.end, entry.size):
+        raise FileUnusable("it holds something else")
+    return data[start + 4 * len(found.tokens) :]
+
+
+def _read_head(head: bytes, root: Key, path: Path) -> tuple[Entry, int]:
+    if len(head) < _FIXED.size + _CHECK.size:
+        raise FileUnusable("it was cut short")
+    fields: tuple[bytes, bytes, bytes, bytes, int, int, int, int] = _FIXED.unpack_from(head)
+    magic, model, key, parent, kind, end, count, size = fields
+    if magic != _MAGIC:
+        raise FileUnusable("it is of another version")
+    if model != root or file_name(key) != path.name or kind not in tuple(Kind):
+        raise FileUnusable("it belongs to something else")
+    if count > end:
+        raise FileUnusable("it makes no sense")
+    check = int.from_bytes(head[_FIXED.size : _FIXED.size + _CHECK.size], "little")
+    return Entry(Kind(kind), key, parent, np.empty(count, np.int32), end, size), check
+
+
+def file_name(key: Key) -> str:
+    return key.hex() + SUFFIX
+
+
+# ---------------------------------------------------------------------- folders
+
+
+def open_folder(top: Path, root: Key, about: dict[str, str]) -> Path:
+    """The folder of one model's files, made if it is not there. Raises OSError."""
+    folder = top / root.hex()
+    for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    note = folder / ABOUT
+    if not note.exists():
+        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            json.dump(about, file)
+        Path(name).replace(note)
+    return folder
+
+
+def scan(folder: Path, root: Key) -> Iterator[Entry]:
+    """Every usable file of a model's folder; the others are removed."""
+    for item in _files(folder):
+        try:
+            yield read_entry(Path(item.path), root)
+        except FileUnusable:
+            with contextlib.suppress(OSError):
+                Path(item.path).unlink()
+        except OSError:
+            continue
+
+
+def _files(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as items:
+            return [i for i in items if i.name.endswith(SUFFIX)]
+    except OSError:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class FolderUse:
+    """What one model's folder takes. `about` is what was noted when it was made."""
+
+    folder: Path
+    about: dict[str, str]
+    files: int
+    size: int
+    last_used: float
+
+
+def usage(top: Path) -> list[FolderUse]:
+    """What the cache holds, by model; the largest first."""
+    found: list[FolderUse] = []
+    for folder in (p for p in _folders(top) if len(p.name) == 2 * KEY_BYTES):
+        stats = _stats(folder)
+        try:
+            about = {str(k): str(v) for k, v in json.loads((folder / ABOUT).read_text()).items()}
+        except (OSError, ValueError, AttributeError):
+            about = {}
+        total = sum(size for _, size, _ in stats)
+        found.append(
+            FolderUse(folder, about, len(stats), total, max((t for *_, t in stats), default=0.0))
+        )
+    return sorted(found, key=lambda use: -use.size)
+
+
+def _folders(top: Path) -> list[Path]:
+    try:
+        return [p for p in top.iterdir() if p.is_dir()]
+    except OSError:
+        return []
+
+
+def _stats(folder: Path) -> list[tuple[Path, int, float]]:
+    out: list[tuple[Path, int, float]] = []
+    for item in _files(folder):
+        with contextlib.suppress(OSError):
+            stat = item.stat()
+            out.append((Path(item.path), stat.st_size, stat.st_mtime))
+    return out
+
+
+def prune(top: Path, budget: int, retention_s: float, now: float | None = None) -> int:
+    """Remove what was not used for `retention_s`, then the longest unused until all models' files
+    together take `budget` bytes at most, and what killed writers left. Returns how many files."""
+    now = time.time() if now is None else now
+    removed = 0
+    kept: list[tuple[float, int, Path]] = []
+    for folder in _folders(top):
+        for path, size, used in _stats(folder):
+            if now - used > retention_s:
+                removed += _remove(path)
+            else:
+                kept.append((used, size, path))
+        for left in folder.glob("*.tmp"):
+            with contextlib.suppress(OSError):
+                if now - left.stat().st_mtime > 3600:
+                    left.unlink()
+    total = sum(size for _, size, _ in kept)
+    for _, size, path in sorted(kept, key=lambda item: item[:2]):
+        if total <= budget:
+            break
+        removed += _remove(path)
+        total -= size
+    return removed
+
+
+def purge(folder: Path) -> None:
+    """Remove a model's folder. Raises OSError."""
+    shutil.rmtree(folder)
+
+
+def _remove(path: Path) -> int:
+    try:
+        path.unlink()
+    except OSError:
+        return 0
+    return 1

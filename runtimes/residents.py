@@ -1,0 +1,171 @@
+"""Finished requests' sequences, kept for whoever continues them: in the live cache, or parked
+beside it.
+
+Every step reads the live cache up to its highest used cell, so idle sequences leave it while others
+write: near the device where the executor can park, else to the block store.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtimes.base import Executor, Handle
+from runtimes.radix import RadixTree, Tokens, common_prefix
+from runtimes.stash import Stash
+
+# While answers are written, idle sequences may hold so many cells, or this share of the busy ones.
+IDLE_CELLS = 1024
+IDLE_SHARE = 0.25
+# A parked sequence is brought back when it holds so many tokens more than the live ones.
+_MIN_GAIN = 16
+
+
+@dataclass(slots=True)
+class _Parked:
+    tokens: Tokens
+    last_used: float
+
+
+class Residents:
+    """See the module."""
+
+    def __init__(
+        self, executor: Executor, tree: RadixTree, stash: Stash | None, clock: Callable[[], float]
+    ) -> None:
+        self.evictions = 0
+        self._x, self._tree, self._stash, self._clock = executor, tree, stash, clock
+        self._idle: dict[Handle, float] = {}
+        self._parked: dict[Handle, _Parked] = {}
+        self._uses: dict[Handle, int] = {}
+
+    def __contains__(self, handle: Handle) -> bool:
+        return handle in self._idle
+
+    @property
+    def idle(self) -> list[Handle]:
+        """Those in the live cache."""
+        return list(self._idle)
+
+    @property
+    def parked(self) -> list[Handle]:
+        """Those beside it."""
+        return list(self._parked)
+
+    @property
+    def parked_cells(self) -> int:
+        return sum(len(p.tokens) for p in self._parked.values())
+
+    @property
+    def count(self) -> int:
+        """All of them; each takes one of the executor's handles."""
+        return len(self._idle) + len(self._parked)
+
+    # ------------------------------------------------------------------ coming and going
+
+    def add(self, handle: Handle) -> None:
+        """A request has ended; its sequence stays."""
+        self._idle[handle] = self._clock()
+        if self._stash is not None:
+            self._stash.want(handle, whole=True)
+
+    def use(self, handle: Handle) -> None:
+        """Somebody continues an idle sequence."""
+        self._idle[handle] = self._clock()
+        self._uses[handle] = self._uses.get(handle, 0) + 1
+
+    def take(self, handle: Handle) -> None:
+        """The sequence is a request's again."""
+        del self._idle[handle]
+
+    def close(self, handle: Handle) -> None:
+        """Forget a sequence that is in the live cache."""
+        if self._stash is not None:
+            self._stash.forget(handle)
+        self._x.close(handle)
+        self._tree.remove(handle)
+        self._uses.pop(handle, None)
+
+    # ------------------------------------------------------------------ making room
+
+    def evict(self, keep: Handle | None) -> bool:
+        """Close the idle sequence least worth keeping: unused for long, seldom continued. What it
+        holds goes to the store first."""
+        victim = self._least_worth(keep)
+        if victim is None:
+            return False
+        del self._idle[victim]
+        if self._stash is not None:
+            self._stash.flush(victim)
+        self.close(victim)
+        self.evictions += 1
+        return True
+
+    def drop_parked(self) -> bool:
+        """Close the parked sequence that was unused for longest."""
+        if not self._parked:
+            return False
+        victim = min(self._parked, key=lambda h: self._parked[h].last_used)
+        del self._parked[victim]
+        self._x.close(victim)
+        self._uses.pop(victim, None)
+        return True
+
+    def _least_worth(self, keep: Handle | None) -> Handle | None:
+        now = self._clock()
+        ages = {
+            h: (now - used) / (1 + self._uses.get(h, 0))
+            for h, used in self._idle.items()
+            if h != keep
+        }
+        return max(ages, key=lambda h: (ages[h], -h)) if ages else None
+
+    def relax(self, busy_cells: int) -> bool:
+        """Move one idle sequence out of the live cache, if they slow the steps of others. Returns
+        whether one went."""
+        if self._stash is None and not self._x.caps.park_cells:
+            return False
+        private = sum(self._tree.private(h) for h in self._idle)
+        if private <= max(IDLE_CELLS, busy_cells * IDLE_SHARE):
+            return False
+        victim = self._least_worth(None)
+        if victim is None:
+            return False
+        if self._park(victim):
+            return True
+        return self._stash is not None and bool(self._x.caps.piece) and self.evict(None)
+
+    def _park(self, handle: Handle) -> bool:
+        tokens, room = self._tree.tokens(handle), self._x.caps.park_cells
+        if len(tokens) > room:
+            return False
+        while self.parked_cells + len(tokens) > room and self.drop_parked():
+            pass
+        if not self._x.park(handle):
+            return False
+        if self._stash is not None:
+            self._stash.forget(handle)
+        self._parked[handle] = _Parked(tokens, self._idle.pop(handle))
+        self._tree.remove(handle)
+        return True
+
+    # ------------------------------------------------------------------ coming back
+
+    def bring_back(self, tokens: Tokens, live: int, make_room: Callable[[int], bool]) -> None:
+        """Unpark the sequence that shares most with `tokens`, if that is more than the `live` cache
+        does. `make_room` frees so many cells."""
+        best, most = None, live + _MIN_GAIN - 1
+        for handle, parked in self._parked.items():
+            shared = common_prefix(parked.tokens, tokens)
+            if shared > most:
+                best, most = handle, shared
+        if best is None or not make_room(len(self._parked[best].tokens)):
+            return
+        if not self._x.unpark(best):
+            return
+        parked = self._parked.pop(best)
+        self._tree.open(best)
+        for overlap in self._tree.extend(best, parked.tokens):
+            if self._x.caps.shares_prefix:
+                self._x.share(overlap.owner, best, overlap.start, overlap.end)
+        self._idle[best] = self._clock()
+        if self._stash is not None:
+            self._stash.want(best, whole=True)
