@@ -83,7 +83,8 @@ class ConstraintKind(StrEnum):
     JSON_OBJECT = "json_object"
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
-    LARK = "lark"
+    GRAMMAR = "grammar"
+    """llama.cpp's GBNF, or llguidance's Lark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,13 @@ class Constraint:
 
     kind: ConstraintKind
     source: str = ""
+
+
+class Priority(StrEnum):
+    """Whose turn comes first when not all can run."""
+
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,7 @@ class Request:
     limits: Limits = Limits()
     constraint: Constraint | None = None
     logprobs: int | None = None
+    priority: Priority = Priority.INTERACTIVE
 
 
 class FinishReason(StrEnum):

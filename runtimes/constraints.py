@@ -6,6 +6,7 @@ from typing import Any
 
 import llguidance
 import numpy as np
+from llguidance import gbnf_to_lark
 from numpy.typing import NDArray
 
 from models.chat import Constraint, ConstraintKind
@@ -69,7 +70,7 @@ class ConstraintCompiler:
         self.prepare()
         matcher: Any = llguidance.LLMatcher(self._tokenizer, grammar)
         if matcher.is_error():
-            raise RequestInvalid(_reason(matcher.get_error()), "response_format")
+            raise _refusal(constraint.kind, str(matcher.get_error()))
         return TokenMask(matcher, len(self._vocab.pieces), self._vocab.end_ids)
 
 
@@ -85,14 +86,20 @@ def _grammar(constraint: Constraint) -> str:
                     return str(build.grammar_from_json_schema(constraint.source, _LAYOUT))
                 case ConstraintKind.REGEX:
                     return str(build.grammar_from_regex(constraint.source))
-                case ConstraintKind.LARK:
-                    return str(build.grammar_from_lark(constraint.source))
-    except (ValueError, TypeError) as error:
-        raise RequestInvalid(_reason(str(error)), "response_format") from error
+                case ConstraintKind.GRAMMAR:
+                    lark = gbnf_to_lark.any_to_lark(constraint.source)
+                    return str(build.grammar_from_lark(lark))
+    except (ValueError, TypeError, RecursionError, gbnf_to_lark.GbnfToLarkError) as error:
+        raise _refusal(constraint.kind, str(error)) from error
+
+
+def _refusal(kind: ConstraintKind, text: str) -> RequestInvalid:
+    param = "grammar" if kind is ConstraintKind.GRAMMAR else "response_format"
+    return RequestInvalid(_reason(text), param)
 
 
 def _reason(text: str) -> str:
-    return "This schema cannot be enforced: " + (" ".join(text.split()) or "unknown reason")[:300]
+    return "This shape cannot be enforced: " + (" ".join(text.split()) or "unknown reason")[:300]
 
 
 class TokenMask:

@@ -6,10 +6,10 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from models.chat import Priority
 from runtimes.base import Handle
 from runtimes.blocks import Fetch
 from runtimes.constraints import TokenMask
-from runtimes.messages import Priority
 from runtimes.radix import RadixTree, Tokens
 from runtimes.sampling import Sampler
 

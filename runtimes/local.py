@@ -93,6 +93,7 @@ class LocalModel:
                 constraint=request.constraint,
                 exact=_must_repeat(request),
                 boundaries=self._boundaries(tokens),
+                priority=request.priority,
             )
         )
         answer = _Answer(len(tokens), TextAssembler(StopStrings(request.limits.stop)))

@@ -1,10 +1,9 @@
 """What travels over the pipe between the server and a model's worker process."""
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 
-from models.chat import Constraint, FinishReason, Sampling
+from models.chat import Constraint, FinishReason, Priority, Sampling
 from runtimes.base import EngineStats
 
 
@@ -62,13 +61,6 @@ class Vocab:
 
 
 # ---------------------------------------------------------------------- to the worker
-
-
-class Priority(IntEnum):
-    """Whose turn comes first when not all can run."""
-
-    INTERACTIVE = 0
-    BATCH = 1
 
 
 @dataclass(frozen=True, slots=True)

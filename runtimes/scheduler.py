@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.chat import Priority
 from runtimes.base import Cut, Executor, Handle
 from runtimes.blocks import BlockStore
 from runtimes.jobs import Job, JobState
@@ -176,7 +177,7 @@ class Scheduler:
             return None
         if len(self.running) < 2:
             raise MemoryError("one request alone does not fit the KV cache")
-        job = max(self.running, key=lambda j: (j.priority, j.admitted_at, j.id))
+        job = max(self.running, key=lambda j: (j.priority is Priority.BATCH, j.admitted_at, j.id))
         self.running.remove(job)
         assert job.handle is not None
         if job.restoring is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from models.chat import Priority
 from runtimes.jobs import Job
 
 # A request that has waited so many times as long as others do goes first.
@@ -51,6 +52,6 @@ class Queue:
             waited = now - job.submitted_at
             if job.generated or (self._mean_wait and waited > PATIENCE * self._mean_wait):
                 return (0, job.submitted_at)  # preempted, or out of patience
-            return (1, job.priority, -depth(job), job.submitted_at)
+            return (1, job.priority is Priority.BATCH, -depth(job), job.submitted_at)
 
         return sorted(self._jobs, key=rank)

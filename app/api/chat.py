@@ -12,16 +12,18 @@ from fastapi.responses import Response
 
 from app.api import accounts
 from app.api.body import read_body
+from app.api.constraint import constraint_of
 from app.api.conversation import conversation_of
 from app.api.errors import Fault
 from app.api.generations import Piece
 from app.api.reply import DONE, Answer, Reply, frame
 from app.api.sampling import (
+    PRIORITY_HEADER,
     SharedFields,
     TokenCount,
     TopCount,
-    constraint_of,
     limits_of,
+    priority_of,
     sampling_of,
     seeded,
 )
@@ -61,7 +63,8 @@ async def create_chat_completion(http: HttpRequest) -> Response:
     body = await read_body(http, ChatFields)
     http.state.model = body.model
     state = http.app.state
-    first = request_of(body)
+    header = http.headers.get(PRIORITY_HEADER)
+    first = request_of(body, header)
     requests = [
         dataclasses.replace(first, sampling=seeded(first.sampling, choice))
         for choice in range(body.n or 1)
@@ -69,7 +72,7 @@ async def create_chat_completion(http: HttpRequest) -> Response:
     return Reply(state.host, requests, ChatDialect(body), state.pace, stream=bool(body.stream))
 
 
-def request_of(body: ChatFields) -> Request:
+def request_of(body: ChatFields, priority: str | None = None) -> Request:
     """The fields as the one internal request. Raises RequestInvalid."""
     if body.functions:
         raise RequestInvalid("functions is no longer used: send tools instead.", "functions")
@@ -85,8 +88,9 @@ def request_of(body: ChatFields) -> Request:
         ),
         sampling=sampling_of(body),
         limits=limits_of(min(limits, default=None), body.stop),
-        constraint=constraint_of(body.response_format),
+        constraint=constraint_of(body),
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        priority=priority_of(body, priority),
     )
 
 

@@ -12,14 +12,16 @@ from fastapi.responses import Response
 
 from app.api import accounts
 from app.api.body import Whole, read_body
+from app.api.constraint import constraint_of
 from app.api.errors import Fault
 from app.api.generations import Piece
 from app.api.reply import DONE, Answer, Reply, frame
 from app.api.sampling import (
+    PRIORITY_HEADER,
     SharedFields,
     TopCount,
-    constraint_of,
     limits_of,
+    priority_of,
     sampling_of,
     seeded,
 )
@@ -49,7 +51,7 @@ async def create_completion(http: HttpRequest) -> Response:
     body = await read_body(http, CompletionFields)
     http.state.model = body.model
     prompts = prompts_of(body.prompt)
-    requests = requests_of(body, prompts)
+    requests = requests_of(body, prompts, http.headers.get(PRIORITY_HEADER))
     dialect = CompletionDialect(body, prompts)
     state = http.app.state
     return Reply(state.host, requests, dialect, state.pace, stream=bool(body.stream))
@@ -86,7 +88,9 @@ def _token_ids(value: Any, path: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def requests_of(body: CompletionFields, prompts: Sequence[str | tuple[int, ...]]) -> list[Request]:
+def requests_of(
+    body: CompletionFields, prompts: Sequence[str | tuple[int, ...]], priority: str | None = None
+) -> list[Request]:
     """Each prompt times `n`, in the order of the choices. Raises RequestInvalid."""
     choices = body.n or 1
     _check(body, prompts, choices)
@@ -95,8 +99,9 @@ def requests_of(body: CompletionFields, prompts: Sequence[str | tuple[int, ...]]
         prompt=RawPrompt(""),
         sampling=sampling_of(body),
         limits=limits_of(body.max_tokens or DEFAULT_MAX_TOKENS, body.stop),
-        constraint=constraint_of(body.response_format),
+        constraint=constraint_of(body),
         logprobs=body.logprobs,
+        priority=priority_of(body, priority),
     )
     return [
         dataclasses.replace(

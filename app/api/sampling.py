@@ -1,18 +1,18 @@
 """The fields that chat and plain completions share, and what they mean inside."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
 from app.api.body import Body, Whole
-from models.chat import Constraint, ConstraintKind, Limits, Sampling
+from models.chat import Limits, Priority, Sampling
 from models.errors import RequestInvalid
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
+PRIORITY_HEADER = "x-runner-priority"
 _INT32 = 2**31 - 1
 _INT63 = 2**63
 Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -48,6 +48,15 @@ class SharedFields(Body):
     seed: Annotated[Whole, Field(ge=-_INT63, lt=_INT63)] | None = None
     stop: Any = None
     response_format: Any = None
+    # llama-server's and vLLM's names for other shapes
+    json_schema: Any = None
+    grammar: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    priority: Literal["interactive", "batch"] | None = None
+    service_tier: Any = None
 
     @property
     def wants_usage(self) -> bool:
@@ -106,40 +115,20 @@ def _stops(stop: Any) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def constraint_of(value: Any) -> Constraint | None:
-    """`response_format` in each spelling in use."""
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise RequestInvalid("response_format must be an object.", "response_format")
-    fields = cast(dict[str, Any], value)
-    match fields.get("type"):
-        case "text":
-            return None
-        case "json_object" if fields.get("schema") is None:
-            return Constraint(ConstraintKind.JSON_OBJECT)
-        case "json_object":
-            return _schema(fields["schema"], "response_format.schema")
-        case "json_schema":
-            holder = fields.get("json_schema")
-            if isinstance(holder, dict):
-                inner = cast(dict[str, Any], holder)
-                return _schema(inner.get("schema"), "response_format.json_schema.schema")
-            if holder is None and "schema" in fields:
-                return _schema(fields["schema"], "response_format.schema")
-            path = "response_format.json_schema"
-            raise RequestInvalid(f"{path} must be an object with a schema.", path)
-        case _:
-            path = "response_format.type"
-            raise RequestInvalid(f"{path} must be text, json_object or json_schema.", path)
+# OpenAI's names for work that may wait.
+_PATIENT_TIERS = ("batch", "flex")
 
 
-def _schema(schema: Any, path: str) -> Constraint:
-    if not isinstance(schema, dict):
-        raise RequestInvalid(f"{path} must be a JSON schema (an object).", path)
-    # The order of keys is kept: it is the order in which the answer's properties are written.
-    try:
-        source = json.dumps(schema, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        raise RequestInvalid(f"{path} holds a number that is not finite.", path) from None
-    return Constraint(ConstraintKind.JSON_SCHEMA, source)
+def priority_of(body: SharedFields, header: str | None) -> Priority:
+    """Whose turn comes first when not all can run: the field, else the header, else OpenAI's
+    service tier. Raises RequestInvalid."""
+    if body.priority is not None:
+        return Priority(body.priority)
+    if header is not None:
+        try:
+            return Priority(header.strip().lower())
+        except ValueError:
+            raise RequestInvalid(
+                f"{PRIORITY_HEADER} must be interactive or batch.", PRIORITY_HEADER
+            ) from None
+    return Priority.BATCH if body.service_tier in _PATIENT_TIERS else Priority.INTERACTIVE

@@ -1,6 +1,7 @@
 """Answers that must have a shape."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -77,6 +78,28 @@ def test_white_space_cannot_go_on_for_ever(compiler: ConstraintCompiler) -> None
 
 def test_regular_expressions_are_kept(compiler: ConstraintCompiler) -> None:
     assert written(compiler, Constraint(ConstraintKind.REGEX, "ab?c"), 1) in ("ac", "abc")
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'root ::= "a" item* "."\nitem ::= "b" | "c"',
+        'start: "a" item* "."\nitem: "b" | "c"',
+    ],
+    ids=["gbnf", "lark"],
+)
+def test_grammars_are_kept(compiler: ConstraintCompiler, grammar: str) -> None:
+    text = written(compiler, Constraint(ConstraintKind.GRAMMAR, grammar), 1)
+    assert re.fullmatch(r"a[bc]*\.?", text)
+
+
+@pytest.mark.parametrize(
+    "grammar", ["root ::= (", "start: nothing", "%%%", "root ::= " + "(" * 9999]
+)
+def test_a_broken_grammar_is_refused(compiler: ConstraintCompiler, grammar: str) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        compiler.compile(Constraint(ConstraintKind.GRAMMAR, grammar))
+    assert caught.value.param == "grammar"
 
 
 def test_a_schema_too_large_to_follow_is_an_error_and_not_an_empty_answer(
