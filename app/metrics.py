@@ -21,6 +21,10 @@ _COUNTERS = {
     "cancelled": "Requests whose client left.",
     "evictions": "Cached branches dropped for room.",
     "preemptions": "Running requests put back in the queue for room.",
+    "drafted": "Tokens guessed ahead.",
+    "drafts_accepted": "Guessed tokens that the model agreed with.",
+    "restored_host": "Pieces of KV memory brought back from RAM.",
+    "restored_disk": "Pieces of KV memory brought back from disk.",
 }
 _GAUGES = {
     "running": "Requests being answered.",
@@ -28,6 +32,9 @@ _GAUGES = {
     "cells": "Tokens the KV cache can hold.",
     "cells_used": "Tokens the KV cache holds.",
     "sequences_idle": "Cached branches that no request uses.",
+    "cells_parked": "Tokens of branches parked beside the KV cache.",
+    "host_bytes": "KV memory kept in RAM.",
+    "stored": "Pieces of KV memory kept in RAM or on disk.",
 }
 
 

@@ -187,7 +187,8 @@ class EngineStats:
     """Counters of one loaded model since its load; the last block are present values.
 
     `prompt_rows` counts prompt tokens that went through the model; `prompt_tokens` counts those
-    that were asked for, `cached_tokens` those of them that needed no computing."""
+    that were asked for, `cached_tokens` those of them that needed no computing. `restored_host` and
+    `restored_disk` count pieces of memory brought back from there; `stored` are all known ones."""
 
     steps: int = 0
     prompt_rows: int = 0
@@ -198,11 +199,18 @@ class EngineStats:
     cancelled: int = 0
     evictions: int = 0
     preemptions: int = 0
+    drafted: int = 0
+    drafts_accepted: int = 0
+    restored_host: int = 0
+    restored_disk: int = 0
     running: int = 0
     waiting: int = 0
     cells: int = 0
     cells_used: int = 0
     sequences_idle: int = 0
+    cells_parked: int = 0
+    host_bytes: int = 0
+    stored: int = 0
 
 
 class ModelHost(Runtime, Protocol):

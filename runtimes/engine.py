@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from models.chat import FinishReason
 from models.errors import RequestInvalid
 from runtimes.base import CellsExhausted, EngineStats, Executor, Logits, Row
-from runtimes.blocks import BlockStore
+from runtimes.blocks import BlockStore, StoreStats
 from runtimes.constraints import ConstraintCompiler, TokenMask
 from runtimes.cost import DutyCycle, StepCost
 from runtimes.jobs import Job, JobState
@@ -311,8 +311,14 @@ class Engine:
     def stats(self) -> EngineStats:
         """Counters, and the present state."""
         schedules = [room.scheduler for room in self._rooms()]
+        kept = self._store.stats() if self._store is not None else StoreStats()
         return replace(
             self._stats,
+            restored_host=kept.restored_host,
+            restored_disk=kept.restored_disk,
+            cells_parked=self.shared.scheduler.residents.parked_cells,
+            host_bytes=kept.host_bytes,
+            stored=kept.known_entries,
             evictions=sum(s.residents.evictions for s in schedules),
             preemptions=sum(s.preemptions for s in schedules),
             running=sum(len(s.running) for s in schedules),
