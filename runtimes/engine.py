@@ -59,6 +59,8 @@ class _Harvest:
 # else to do, the engine waits so long for it to arrive. Seconds.
 RESTORE_S = 0.05
 WAIT_S = 0.02
+# Idle sequences leave the live cache for so long between two steps. Seconds.
+RELAX_S = 0.01
 # Copying to the store takes at most this share of the time while requests run.
 COPY_SHARE = 0.1
 
@@ -218,17 +220,19 @@ class Engine:
             self._run(self.shared, works)
         elif schedule.restoring and self._store is not None and not streams:
             self._store.wait(WAIT_S, schedule.arrived)
-        self._move_memory(busy=bool(streams))
+        self._move_memory()
         if self.quiet is not None:
             for work in self.quiet.scheduler.plan(QUIET_GRID):
                 self._run(self.quiet, (work,))
         return self._report()
 
-    def _move_memory(self, *, busy: bool) -> None:
-        """Between steps: copies to the store, and idle sequences out of the way."""
+    def _move_memory(self) -> None:
+        """Between steps: idle sequences out of the way of the busy ones, and copies to the
+        store."""
         schedule = self.shared.scheduler
-        if busy:
-            schedule.relax()
+        started = self._clock()
+        while schedule.running and schedule.relax() and self._clock() - started < RELAX_S:
+            pass
         started = self._clock()
         if self._copying.due(started) and self.tidy():
             self._copying.took(started, self._clock())

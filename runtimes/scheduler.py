@@ -191,9 +191,10 @@ class Scheduler:
         self.preemptions += 1
         return job
 
-    def relax(self) -> None:
-        """Let an idle sequence leave the live cache where it slows running answers down."""
-        self.residents.relax(sum(job.computed for job in self.running))
+    def relax(self) -> bool:
+        """Let an idle sequence leave the live cache where it slows running requests down; whether
+        one went."""
+        return self.residents.relax(sum(job.computed for job in self.running))
 
     # ------------------------------------------------------------------ inside
 
