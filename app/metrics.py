@@ -23,6 +23,7 @@ _COUNTERS = {
     "preemptions": "Running requests put back in the queue for room.",
     "drafted": "Tokens guessed ahead.",
     "drafts_accepted": "Guessed tokens that the model agreed with.",
+    "forced": "Tokens that a constraint left no choice about.",
     "restored_host": "Pieces of KV memory brought back from RAM.",
     "restored_disk": "Pieces of KV memory brought back from disk.",
 }

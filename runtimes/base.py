@@ -100,6 +100,10 @@ class Logits(Protocol):
         """The live row [vocab], writable, valid until the next step."""
         ...
 
+    def rows(self) -> NDArray[np.float32]:
+        """All of them, [rows, vocab]: the same live memory. There is at least one."""
+        ...
+
 
 Pick = Callable[[Logits], None]
 
@@ -201,6 +205,7 @@ class EngineStats:
     preemptions: int = 0
     drafted: int = 0
     drafts_accepted: int = 0
+    forced: int = 0
     restored_host: int = 0
     restored_disk: int = 0
     running: int = 0

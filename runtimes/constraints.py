@@ -2,6 +2,7 @@
 (llguidance)."""
 
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import llguidance
@@ -20,10 +21,13 @@ _LAYOUT = {"whitespace_flexible": True, "whitespace_pattern": r"(\n[ ]{0,40}|[ ]
 
 
 class _Tokenizer:
-    """What llguidance wants to know of a vocabulary. Its own text is never tokenized for masks that
-    start an answer, so greedy byte pieces serve."""
+    """What llguidance wants to know of a vocabulary: it tokenizes the text that a shape leaves no
+    choice about. That goes as the model would write it where `encode` tells, else by the longest
+    pieces."""
 
-    def __init__(self, vocab: Vocab) -> None:
+    def __init__(self, vocab: Vocab, encode: Callable[[str], Sequence[int]] | None = None) -> None:
+        self._encode = encode
+        self._pieces = vocab.pieces
         self.eos_token_id = vocab.eos_id
         self.bos_token_id = vocab.bos_id if vocab.bos_id >= 0 else None
         self.tokens = [
@@ -36,6 +40,8 @@ class _Tokenizer:
 
     def __call__(self, text: bytes | str) -> list[int]:
         data = text.encode() if isinstance(text, str) else text
+        if self._encode is not None and (own := self._as_the_model(data)):
+            return own
         ids: list[int] = []
         at = 0
         while at < len(data):
@@ -49,19 +55,28 @@ class _Tokenizer:
                 at += 1
         return ids
 
+    def _as_the_model(self, data: bytes) -> list[int]:
+        """The ids the model's own tokenizer gives, if they spell exactly this."""
+        assert self._encode is not None
+        try:
+            ids = list(self._encode(data.decode()))
+        except UnicodeDecodeError:
+            return []
+        return ids if b"".join(self._pieces[i] for i in ids) == data else []
+
 
 class ConstraintCompiler:
     """Makes masks for one vocabulary."""
 
-    def __init__(self, vocab: Vocab) -> None:
-        self._vocab = vocab
+    def __init__(self, vocab: Vocab, encode: Callable[[str], Sequence[int]] | None = None) -> None:
+        self._vocab, self._encode = vocab, encode
         self._tokenizer: Any = None
 
     def prepare(self) -> None:
         """Build the vocabulary's table, if it is not there yet: 0.1 s for 49k tokens, 1.3 s for
         262k, during which no step can run (the library holds the interpreter's lock)."""
         if self._tokenizer is None:
-            wrapper: Any = llguidance.TokenizerWrapper(_Tokenizer(self._vocab))
+            wrapper: Any = llguidance.TokenizerWrapper(_Tokenizer(self._vocab, self._encode))
             self._tokenizer = llguidance.LLTokenizer(wrapper)
 
     def compile(self, constraint: Constraint) -> "TokenMask":
@@ -140,6 +155,13 @@ class TokenMask:
         forbid(row, allowed)
         if ends is not None:
             row[self._end_ids] = ends
+
+    def forced(self) -> list[int]:
+        """The tokens that must come next, taken note of already."""
+        tokens: list[int] = self._matcher.compute_ff_tokens()
+        if tokens:
+            self._matcher.consume_tokens(tokens)
+        return tokens
 
     def accept(self, token: int) -> bool:
         """Take note of the chosen token; False where the answer is complete with it. Raises

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.chat import FinishReason
 from models.errors import RequestInvalid
-from runtimes.base import CellsExhausted, EngineStats, Executor, Logits, Row
+from runtimes.base import CellsExhausted, EngineStats, Executor, Row
 from runtimes.blocks import BlockStore, StoreStats
 from runtimes.constraints import ConstraintCompiler, TokenMask
 from runtimes.cost import DutyCycle, StepCost
+from runtimes.harvest import Harvest, until_the_end
 from runtimes.jobs import Job, JobState
 from runtimes.messages import (
     JobEnd,
@@ -26,6 +26,7 @@ from runtimes.messages import (
 )
 from runtimes.sampling import Drawn, Sampler
 from runtimes.scheduler import Scheduler, Work
+from runtimes.speculation import Speculation
 
 
 @dataclass(slots=True)
@@ -37,22 +38,6 @@ class _News:
     ended: list[JobEnd] = field(default_factory=list[JobEnd])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
     cancelled: bool = False
-
-
-class _Harvest:
-    """The tokens drawn in one step for the jobs that `asked`, and the logits at prompts' ends."""
-
-    def __init__(self, asked: Sequence[Job]) -> None:
-        self.drawn: dict[int, Drawn] = {}
-        self.kept: dict[int, NDArray[np.float32]] = {}
-        self._asked = asked
-
-    def pick(self, logits: Logits) -> None:
-        for index, job in enumerate(self._asked):
-            row = logits.row(index)
-            if not job.generated:
-                self.kept[job.id] = row.copy()  # the sampler writes into the row
-            self.drawn[job.id] = job.sampler.draw(row)
 
 
 # Memory from another tier goes into the cache for so long between two steps; where there is nothing
@@ -96,17 +81,21 @@ class Engine:
         open_quiet: Callable[[], Executor | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         store: BlockStore | None = None,
+        threads: int = 1,
+        encode: Callable[[str], Sequence[int]] | None = None,
     ) -> None:
         self.shared = Room(executor, Scheduler(executor, parallel, clock, store=store))
         self.quiet: Room | None = None
         self._open_quiet: Callable[[], Executor | None] | None = open_quiet
         self._vocab = vocab
         self._context = context
+        self._threads = threads  # for drawing
         self._clock = clock
         self._store = store
         self._cost = StepCost(executor.caps.max_rows)
+        self._speculation = Speculation(executor.caps)
         self._copying = DutyCycle(COPY_SHARE)
-        self._constraints = ConstraintCompiler(vocab)
+        self._constraints = ConstraintCompiler(vocab, encode)
         self._stats = EngineStats(cells=executor.caps.cells)
         self._news = _News()
 
@@ -130,7 +119,6 @@ class Engine:
             prompt=prompt,
             max_tokens=min(order.max_tokens, self._context - len(prompt)),
             sampler=Sampler(sampling, order.logprobs, mask),
-            mask=mask,
             priority=order.priority,
             checkpoints=self._checkpoints(order) if self._store is not None else frozenset(),
         )
@@ -215,12 +203,13 @@ class Engine:
             for job in room.scheduler.running
             if job.state is JobState.DECODE
         ]
+        self._move_memory()
         schedule = self.shared.scheduler
         if works := schedule.plan(self._cost.budget(len(streams))):
-            self._run(self.shared, works)
+            free = self.shared.executor.caps.cells - schedule.cells_used
+            self._run(self.shared, self._speculation.extend(works, free))
         elif schedule.restoring and self._store is not None and not streams:
             self._store.wait(WAIT_S, schedule.arrived)
-        self._move_memory()
         if self.quiet is not None:
             for work in self.quiet.scheduler.plan(QUIET_GRID):
                 self._run(self.quiet, (work,))
@@ -242,24 +231,26 @@ class Engine:
         self._news.prefill.append(PrefillProgress(job.id, job.computed, job.cached))
         if job.pending == 0 and job.kept_logits is not None:
             self._take(room, job, job.sampler.draw(job.kept_logits.copy()))
+            self._take_forced(room, job)
 
     def _run(self, room: Room, works: Sequence[Work]) -> None:
         """One forward; where cells run out, make room and try again with whoever is left."""
         while works:
-            rows = [_row(work) for work in works]
-            harvest = _Harvest([w.job for w, row in zip(works, rows, strict=True) if row.outputs])
+            harvest = Harvest(works, self._threads)
             started = self._clock()
             try:
-                room.executor.step(rows, harvest.pick)
+                room.executor.step([_row(work) for work in works], harvest.pick)
             except CellsExhausted:
                 works = self._make_room(room, works)
                 continue
-            self._account(works, self._clock() - started)
+            self._account(room, works, self._clock() - started)
             for work in works:
                 self._take_back(room, work, harvest)
             return
 
     def _make_room(self, room: Room, works: Sequence[Work]) -> Sequence[Work]:
+        if any(work.draft for work in works):
+            return [replace(work, draft=()) for work in works]
         try:
             preempted = room.scheduler.relieve()
         except MemoryError:
@@ -268,32 +259,43 @@ class Engine:
             return ()
         return [w for w in works if w.job is not preempted]
 
-    def _take_back(self, room: Room, work: Work, harvest: _Harvest) -> None:
+    def _take_back(self, room: Room, work: Work, harvest: Harvest) -> None:
         job = work.job
         reading = job.state is JobState.PREFILL
-        room.scheduler.advance(work)
+        drawn = until_the_end(job, harvest.drawn.get(job.id, ()), self._vocab.end_ids)
+        right = max(0, len(drawn) - 1)
+        room.scheduler.advance(work, right)
+        self._count(drafted=len(work.draft), drafts_accepted=right)
         if reading:
             done = min(job.computed, job.prompt_length)
             self._news.prefill.append(PrefillProgress(job.id, done, job.cached))
         if (logits := harvest.kept.get(job.id)) is not None and job.handle is not None:
             room.scheduler.tree.mark(job.handle, logits)
-        if (drawn := harvest.drawn.get(job.id)) is not None:
-            self._take(room, job, drawn)
+        self._speculation.came(job, [one.token for one in drawn])
+        for one in drawn:
+            self._take(room, job, one)
+        self._take_forced(room, job)
 
     def _take(self, room: Room, job: Job, drawn: Drawn) -> None:
         """A job has its next token."""
         job.append(drawn.token)
         self._news.tokens.append(NewToken(job.id, drawn.token, drawn.logprob, drawn.top))
-        try:
-            more = job.mask.accept(drawn.token) if job.mask is not None else True
-        except RequestInvalid as error:
+        if (error := drawn.refused) is not None:
             self._news.rejected.append(Rejected(job.id, error.message, error.param))
             room.scheduler.finish(job)
-            return
-        if drawn.token in self._vocab.end_ids or not more:
+        elif drawn.token in self._vocab.end_ids or drawn.complete:
             self._end(room, job, FinishReason.STOP)
         elif job.generated >= job.max_tokens:
             self._end(room, job, FinishReason.LENGTH)
+
+    def _take_forced(self, room: Room, job: Job) -> None:
+        """The tokens that a job's constraint leaves no choice about follow without a step each."""
+        if job.state is not JobState.DECODE or job.pending != 1:
+            return
+        for token in job.sampler.forced():
+            if job in room.scheduler.running:  # else one of them was its last
+                self._count(forced=1)
+                self._take(room, job, Drawn(token))
 
     def _end(self, room: Room, job: Job, reason: FinishReason) -> None:
         self._news.ended.append(JobEnd(job.id, reason, job.cached))
@@ -301,10 +303,12 @@ class Engine:
 
     # ------------------------------------------------------------------ figures
 
-    def _account(self, works: Sequence[Work], seconds: float) -> None:
+    def _account(self, room: Room, works: Sequence[Work], seconds: float) -> None:
         prompt = sum(min(w.count, max(0, w.job.prompt_length - w.job.computed)) for w in works)
         total = sum(w.count for w in works)
         self._cost.observe(prompt, seconds)
+        if room is self.shared:
+            self._speculation.observe(works, seconds)
         self._count(steps=1, prompt_rows=prompt, decode_rows=total - prompt)
 
     def _count(self, **more: int) -> None:
@@ -347,5 +351,7 @@ def _row(work: Work) -> Row:
     job = work.job
     assert job.handle is not None
     end = job.computed + work.count
-    known = job.known
-    return Row(job.handle, known[job.computed : end], job.computed, end == len(known))
+    tokens = job.known[job.computed : end]
+    if work.draft:
+        tokens = np.concatenate([tokens, np.array(work.draft, np.int32)])
+    return Row(job.handle, tokens, job.computed, work.outputs)

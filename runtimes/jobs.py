@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from models.chat import Priority
 from runtimes.base import Handle
 from runtimes.blocks import Fetch
-from runtimes.constraints import TokenMask
+from runtimes.drafting import Drafting
 from runtimes.radix import RadixTree, Tokens
 from runtimes.sampling import Sampler
 
@@ -44,7 +44,6 @@ class Job:
     prompt: Tokens
     max_tokens: int
     sampler: Sampler
-    mask: TokenMask | None = None
     state: JobState = JobState.WAITING
     handle: Handle | None = None
     computed: int = 0
@@ -56,6 +55,7 @@ class Job:
     admitted_at: float = 0.0
     checkpoints: frozenset[int] = frozenset()
     restoring: Restoring | None = None
+    drafting: Drafting | None = None
     stops: set[int] = field(default_factory=set[int])
     kept_logits: NDArray[np.float32] | None = None
     _buffer: Tokens = field(default_factory=lambda: np.empty(0, np.int32))

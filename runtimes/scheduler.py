@@ -20,13 +20,23 @@ from runtimes.residents import Residents
 from runtimes.stash import Stash
 from runtimes.waiting import Queue
 
+# Tokens that a constraint leaves no choice about go through the model so many at a time.
+MAX_FORCED = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A job's part of a step: its next `count` known tokens."""
+    """A job's part of a step: its next `count` known tokens, and guessed ones (`draft`) to be
+    verified after them."""
 
     job: Job
     count: int
+    draft: tuple[int, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """How many rows of logits it asks for."""
+        return (1 + len(self.draft)) if self.count == self.job.pending else 0
 
 
 class Scheduler:
@@ -50,7 +60,7 @@ class Scheduler:
         self.stash = Stash(executor, self.tree, store) if store is not None else None
         self.residents = Residents(executor, self.tree, self.stash, clock)
         self.places = Placement(executor, self.tree, self.residents, store, grid)
-        self._caps = executor.caps
+        self._x, self._caps = executor, executor.caps
         self._parallel = parallel
         self._grid = grid
         self._clock = clock
@@ -142,10 +152,11 @@ class Scheduler:
         """Rows for the next step: one for each running stream, then up to `budget` prompt tokens,
         shortest remainder first."""
         able = [job for job in self.running if job.restoring is None]
-        works = [Work(job, 1) for job in able if job.pending == 1]
-        room = min(budget, self._caps.max_rows - len(works))
+        writing = [job for job in able if job.pending == 1 or job.state is JobState.DECODE]
+        works = [Work(job, min(job.pending, MAX_FORCED)) for job in writing]
+        room = min(budget, self._caps.max_rows - sum(work.count for work in works))
         outputs = self._caps.max_outputs - len(works)
-        reading = sorted((j for j in able if j.pending > 1), key=lambda j: j.pending)
+        reading = sorted((j for j in able if j not in writing), key=lambda j: j.pending)
         for job in reading:
             count = self._chunk(job, room)
             if count <= 0 or outputs <= 0:
@@ -155,11 +166,15 @@ class Scheduler:
             outputs -= 1
         return tuple(works)
 
-    def advance(self, work: Work) -> None:
-        """The executor has computed `work`."""
+    def advance(self, work: Work, right: int = 0) -> None:
+        """The executor has computed `work`; of its draft the first `right` tokens were right, and
+        the others are taken back."""
         job = work.job
-        job.computed += work.count
+        job.computed += work.count + right
         assert job.handle is not None
+        if right < len(work.draft):
+            taken_back = self._x.cut(job.handle, job.computed)
+            assert taken_back, "only where memory can be cut are there drafts"
         if job.state is JobState.PREFILL:
             self.places.record(job, job.handle, min(job.computed, job.prompt_length))
             if job.computed in job.checkpoints:

@@ -85,7 +85,16 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         return
     context = min(spec.context, caps.cells)
     store = _store(model, spec, lambda text: pipe.send(Notice(text)))
-    engine = Engine(model.executor, vocab, spec.parallel, context, model.quiet, store=store)
+    engine = Engine(
+        model.executor,
+        vocab,
+        spec.parallel,
+        context,
+        model.quiet,
+        store=store,
+        threads=spec.threads,
+        encode=lambda text: model.encode(text, False, False),
+    )
     pipe.send(Ready(vocab, context, caps.cells, model.memory()))
     orders: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
     reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)

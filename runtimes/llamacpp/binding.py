@@ -317,3 +317,9 @@ def logits_row(context: Context, row: int, size: int) -> NDArray[np.float32]:
     """The live logits of a batch row, writable, valid until the next decode."""
     pointer = _c.llama_get_logits_ith(context, row)
     return np.ctypeslib.as_array(pointer, shape=(size,))
+
+
+def logits_rows(context: Context, count: int, size: int) -> NDArray[np.float32]:
+    """The live logits of all `count` rows that asked for them, in the batch's order; as above."""
+    pointer = _c.llama_get_logits(context)
+    return np.ctypeslib.as_array(pointer, shape=(count, size))

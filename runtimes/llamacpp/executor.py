@@ -286,3 +286,6 @@ class _Rows:
 
     def row(self, index: int) -> NDArray[np.float32]:
         return c.logits_row(self._context, self._outputs[index], self._size)
+
+    def rows(self) -> NDArray[np.float32]:
+        return c.logits_rows(self._context, len(self._outputs), self._size)

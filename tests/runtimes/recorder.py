@@ -136,12 +136,13 @@ class Recorder:
 
     def step(self, rows: Sequence[Row], pick: Pick) -> None:
         def checked(logits: Logits) -> None:
+            index = 0
             for row in rows:
-                tokens = tuple(int(t) for t in row.tokens)
-                self.recipes[row.handle] += (Fed(tokens),)
-            asked = [row.handle for row in rows if row.outputs]
-            for index, handle in enumerate(asked):
-                self.check(self.recipes[handle], logits.row(index).copy())
+                tokens, before = tuple(int(t) for t in row.tokens), self.recipes[row.handle]
+                for end in range(len(tokens) - row.outputs + 1, len(tokens) + 1):
+                    self.check((*before, Fed(tokens[:end])), logits.row(index).copy())
+                    index += 1
+                self.recipes[row.handle] = (*before, Fed(tokens))
             pick(logits)
 
         self.inner.step(rows, checked)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from models.chat import Sampling
-from runtimes.sampling import Sampler, log_softmax_top
+from runtimes.logprobs import log_softmax_top
+from runtimes.sampling import Sampler
 
 OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=7)
 
@@ -100,6 +101,12 @@ def test_a_masked_token_is_never_drawn() -> None:
     class OnlyOdd:
         def apply(self, row: NDArray[np.float32]) -> None:
             row[::2] = -np.inf
+
+        def accept(self, token: int) -> bool:
+            return token % 2 == 1
+
+        def forced(self) -> list[int]:
+            return []
 
     sampler = Sampler(OPEN, None, OnlyOdd())
     assert {sampler.draw(row(9, 0, 9, 0)).token for _ in range(50)} == {1, 3}

@@ -1,0 +1,55 @@
+"""Which running answers get drafts in a step: guessed tokens, verified beside the next one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtimes.base import Caps, Cut
+from runtimes.drafting import Drafting, Planned
+from runtimes.jobs import Job, JobState
+from runtimes.lookup import PromptLookup
+from runtimes.scheduler import Work
+from runtimes.verify_cost import VerifyCost
+
+
+class Speculation:
+    """Guesses from a request's own text, as long as they pay by the measured cost of a step.
+
+    Only where a wrong guess can be taken back from memory, and only in steps that read no prompt,
+    whose cost says nothing of a draft's."""
+
+    def __init__(self, caps: Caps) -> None:
+        self._caps = caps
+        self._cost = VerifyCost()
+
+    def observe(self, works: Sequence[Work], seconds: float) -> None:
+        """A step of so many rows took so long."""
+        if all(work.job.state is JobState.DECODE for work in works):
+            self._cost.observe(sum(work.count + len(work.draft) for work in works), seconds)
+
+    def extend(self, works: tuple[Work, ...], free_cells: int) -> tuple[Work, ...]:
+        """The same step with drafts where they pay."""
+        alone = all(w.count == 1 and w.job.state is JobState.DECODE for w in works)
+        if self._caps.cut is not Cut.ANY or not self._caps.forks or not alone:
+            return works
+        planned = Planned(len(works), float(len(works)))
+        out: list[Work] = []
+        for work in works:
+            room = min(
+                work.job.max_tokens - work.job.generated - 1,
+                min(self._caps.max_rows, self._caps.max_outputs) - planned.rows,
+                free_cells - planned.rows,
+            )
+            draft = self._of(work.job).draft(work.job.known, planned, self._cost, room)
+            planned = Planned(planned.rows + len(draft.tokens), planned.tokens + draft.expected)
+            out.append(replace(work, draft=draft.tokens))
+        return tuple(out)
+
+    def came(self, job: Job, tokens: Sequence[int]) -> None:
+        """These tokens were added to an answer."""
+        if job.drafting is not None:
+            job.drafting.came(tokens)
+
+    def _of(self, job: Job) -> Drafting:
+        if job.drafting is None:
+            job.drafting = Drafting(PromptLookup())
+        return job.drafting
