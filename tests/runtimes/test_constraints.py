@@ -2,13 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from models.chat import Constraint, ConstraintKind
 from models.errors import RequestInvalid
-from runtimes.constraints import ConstraintCompiler
+from runtimes.constraints import ConstraintCompiler, forbid
 from runtimes.messages import Vocab
 
 END = 256
@@ -100,6 +101,29 @@ def test_a_broken_grammar_is_refused(compiler: ConstraintCompiler, grammar: str)
     with pytest.raises(RequestInvalid) as caught:
         compiler.compile(Constraint(ConstraintKind.GRAMMAR, grammar))
     assert caught.value.param == "grammar"
+
+
+def test_every_token_that_ends_a_turn_may_end_the_answer() -> None:
+    other = len(VOCAB.pieces)
+    both = frozenset({END, other})
+    vocab = replace(VOCAB, pieces=(*VOCAB.pieces, b"<eot>"), end_ids=both, control_ids=both)
+    mask = ConstraintCompiler(vocab).compile(Constraint(ConstraintKind.REGEX, "ab+"))
+    assert mask.accept(ord("a"))
+    assert mask.accept(ord("b"))
+    row = np.zeros(other + 1, np.float32)
+    mask.apply(row)
+    assert np.flatnonzero(np.isfinite(row)).tolist() == [ord("b"), END, other]
+    assert not mask.accept(other)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 1.0])
+def test_what_is_not_allowed_is_forbidden_and_the_rest_left_as_it_is(share: float) -> None:
+    rng = np.random.default_rng(0)
+    row = rng.standard_normal(5000).astype(np.float32)
+    allowed = (rng.random(4990) < share).astype(np.uint8)
+    expected = np.where(np.append(allowed, np.zeros(10)) == 1, row, np.float32(-np.inf))
+    forbid(row, allowed)
+    assert np.array_equal(row, expected)
 
 
 def test_a_schema_too_large_to_follow_is_an_error_and_not_an_empty_answer(
