@@ -30,7 +30,7 @@ class Ask:
     uniform: float
 
 
-def choose(logits: Floats, asks: Sequence[Ask], threads: int = 1) -> list[int]:
+def choose(logits: Floats, asks: Sequence[Ask]) -> list[int]:
     """A token for each ask. `logits` [n, vocab] is not written to."""
     size = logits.shape[1]
     tokens = [0] * len(asks)
@@ -46,7 +46,7 @@ def choose(logits: Floats, asks: Sequence[Ask], threads: int = 1) -> list[int]:
             listed.append(i)
     for part, function in ((plain, _choose_plain), (listed, _choose_listed)):
         if part:
-            chosen = function(logits, [asks[i] for i in part], threads)
+            chosen = function(logits, [asks[i] for i in part])
             for i, token in zip(part, chosen, strict=True):
                 # Without a single finite logit, or with one that is not a number, nothing is drawn.
                 tokens[i] = token if token >= 0 else int(logits[asks[i].row].argmax())
@@ -68,14 +68,14 @@ def _peaks(logits: Floats, rows: Sequence[int]) -> Doubles:
 # ---------------------------------------------------------------------- no filter
 
 
-def _choose_plain(logits: Floats, asks: Sequence[Ask], threads: int) -> list[int]:
+def _choose_plain(logits: Floats, asks: Sequence[Ask]) -> list[int]:
     """Draw from whole rows: first the block, by the blocks' masses, then the entry in it. -1 where
     that cannot be done."""
     rows = [ask.row for ask in asks]
     peaks = _peaks(logits, rows)
     broken = ~np.isfinite(peaks)
     heats = np.maximum(_column(asks, lambda how: how.temperature), 1e-30)
-    mass = masses(logits, rows, peaks, heats, threads)
+    mass = masses(logits, rows, peaks, heats)
     cumulative = mass.cumulative
     each = np.arange(len(rows))
     targets = np.array([ask.uniform for ask in asks]) * mass.totals
@@ -119,9 +119,9 @@ class _Filters:
         return _Filters(asks, self.limits[of], self.totals[of], self.reach[of])
 
 
-def _choose_listed(logits: Floats, asks: Sequence[Ask], threads: int) -> list[int]:
+def _choose_listed(logits: Floats, asks: Sequence[Ask]) -> list[int]:
     """Draw from the best entries of each row; -1 where there are none."""
-    filters = _filters(logits, asks, threads)
+    filters = _filters(logits, asks)
     size = logits.shape[1]
     tokens = [-1] * len(asks)
     queue: list[tuple[list[int], Ints]] = []
@@ -144,7 +144,7 @@ def _choose_listed(logits: Floats, asks: Sequence[Ask], threads: int) -> list[in
     return tokens
 
 
-def _filters(logits: Floats, asks: Sequence[Ask], threads: int) -> _Filters:
+def _filters(logits: Floats, asks: Sequence[Ask]) -> _Filters:
     size = logits.shape[1]
     limits = np.array([_top_k(ask.how, size) for ask in asks], np.int64)
     totals = np.full(len(asks), np.nan)
@@ -153,7 +153,7 @@ def _filters(logits: Floats, asks: Sequence[Ask], threads: int) -> _Filters:
     if whole:
         rows = [asks[i].row for i in whole]
         peaks = _peaks(logits, rows)
-        totals[whole] = masses(logits, rows, peaks, np.ones(len(rows)), threads).totals
+        totals[whole] = masses(logits, rows, peaks, np.ones(len(rows))).totals
     for i, ask in enumerate(asks):
         # With top-k, top-p takes its share of all k, those that min-p drops included.
         if ask.how.min_p > 0 and limits[i] == size:

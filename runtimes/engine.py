@@ -81,7 +81,6 @@ class Engine:
         open_quiet: Callable[[], Executor | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         store: BlockStore | None = None,
-        threads: int = 1,
         encode: Callable[[str], Sequence[int]] | None = None,
     ) -> None:
         self.shared = Room(executor, Scheduler(executor, parallel, clock, store=store))
@@ -89,7 +88,6 @@ class Engine:
         self._open_quiet: Callable[[], Executor | None] | None = open_quiet
         self._vocab = vocab
         self._context = context
-        self._threads = threads  # for drawing
         self._clock = clock
         self._store = store
         self._cost = StepCost(executor.caps.max_rows)
@@ -236,7 +234,7 @@ class Engine:
     def _run(self, room: Room, works: Sequence[Work]) -> None:
         """One forward; where cells run out, make room and try again with whoever is left."""
         while works:
-            harvest = Harvest(works, self._threads)
+            harvest = Harvest(works)
             started = self._clock()
             try:
                 room.executor.step([_row(work) for work in works], harvest.pick)

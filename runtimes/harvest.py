@@ -15,11 +15,10 @@ class Harvest:
     """The tokens drawn in one step by job, in order, and the logits at prompts' ends. Called by the
     executor once the step is under way."""
 
-    def __init__(self, works: Sequence[Work], threads: int) -> None:
+    def __init__(self, works: Sequence[Work]) -> None:
         self.drawn: dict[int, list[Drawn]] = {}
         self.kept: dict[int, NDArray[np.float32]] = {}
         self._asking = [work for work in works if work.outputs]
-        self._threads = threads
 
     def pick(self, logits: Logits) -> None:
         """Draw for everyone at once."""
@@ -31,7 +30,7 @@ class Harvest:
                 self.kept[work.job.id] = rows[at].copy()  # drawing writes into the rows
             at += work.outputs
         runs = [Run(work.job.sampler, work.draft) for work in self._asking]
-        drawn = draw_runs(runs, rows, self._threads)
+        drawn = draw_runs(runs, rows)
         self.drawn = {w.job.id: d for w, d in zip(self._asking, drawn, strict=True)}
 
 

@@ -1,8 +1,6 @@
 """Rows of logits in blocks: a block's maximum bounds its entries, its sum is their mass."""
 
-import functools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +13,6 @@ Ints = NDArray[np.int64]
 # Entries in a block whose masses are added up: the blocks are then few enough to search, and the
 # sum of so few float32 values is right to seven digits.
 _DEPTH = 64
-
-# Fewer values than this are summed sooner than other threads wake up.
-_WORTH_THREADS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +58,19 @@ class Masses:
         return self.cumulative[:, -1]
 
 
-def masses(
-    logits: Floats, rows: Sequence[int], peaks: Doubles, temperatures: Doubles, threads: int = 1
-) -> Masses:
+def masses(logits: Floats, rows: Sequence[int], peaks: Doubles, temperatures: Doubles) -> Masses:
     """The masses of some rows of `logits`. Each row is summed by itself, in an order that depends
-    on the vocabulary alone: its figures are the same in any company and on any number of
-    threads."""
+    on the vocabulary alone: its figures are the same in any company."""
     size = logits.shape[1]
     blocks = Blocks(size, max(1, size // _DEPTH))
     sums = np.empty((len(rows), blocks.width), np.float32)
 
-    def work(start: int, end: int) -> None:
-        scratch = np.empty(size, np.float32)
-        with np.errstate(all="ignore"):
-            for i in range(start, end):
-                np.subtract(logits[rows[i]], np.float32(peaks[i]), out=scratch)
-                if temperatures[i] != 1.0:
-                    np.divide(scratch, np.float32(temperatures[i]), out=scratch)
-                np.exp(scratch, out=scratch)
-                blocks.fold(np.add, scratch, sums[i])
-
-    if threads > 1 and len(rows) > 2 and len(rows) * size >= _WORTH_THREADS:
-        cuts = [len(rows) * i // threads for i in range(threads + 1)]
-        list(_pool(threads).map(work, cuts[:-1], cuts[1:]))
-    else:
-        work(0, len(rows))
+    scratch = np.empty(size, np.float32)
+    with np.errstate(all="ignore"):
+        for i, row in enumerate(rows):
+            np.subtract(logits[row], np.float32(peaks[i]), out=scratch)
+            if temperatures[i] != 1.0:
+                np.divide(scratch, np.float32(temperatures[i]), out=scratch)
+            np.exp(scratch, out=scratch)
+            blocks.fold(np.add, scratch, sums[i])
     return Masses(blocks, np.cumsum(sums, axis=1, dtype=np.float64))
-
-
-@functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="masses")

@@ -213,18 +213,18 @@ class _Progress:
         return Drawn(token, logprob, before.top, complete, refused)
 
 
-def draw_rows(samplers: Sequence[Sampler], logits: Row, threads: int = 1) -> list[Drawn]:
+def draw_rows(samplers: Sequence[Sampler], logits: Row) -> list[Drawn]:
     """One token for each row of `logits` [n, vocab], which may be written to. What a request draws
-    does not depend on the other rows, nor on how many `threads` there are."""
-    return [drawn[0] for drawn in draw_runs([Run(s) for s in samplers], logits, threads)]
+    does not depend on the other rows."""
+    return [drawn[0] for drawn in draw_runs([Run(s) for s in samplers], logits)]
 
 
-def draw_run(sampler: Sampler, logits: Row, drafts: Sequence[int], threads: int = 1) -> list[Drawn]:
+def draw_run(sampler: Sampler, logits: Row, drafts: Sequence[int]) -> list[Drawn]:
     """Tokens of one request from `logits` [len(drafts) + 1, vocab]: see `draw_runs`."""
-    return draw_runs([Run(sampler, drafts)], logits, threads)[0]
+    return draw_runs([Run(sampler, drafts)], logits)[0]
 
 
-def draw_runs(runs: Sequence[Run], logits: Row, threads: int = 1) -> list[list[Drawn]]:
+def draw_runs(runs: Sequence[Run], logits: Row) -> list[list[Drawn]]:
     """Draw at each run's rows in turn, as long as the drawn token is the one that was guessed: the
     guessed ones that were right, then the first other one (or one more, where all were right).
     What is drawn is what drawing one by one, without guesses, would draw. A run also ends with its
@@ -240,7 +240,7 @@ def draw_runs(runs: Sequence[Run], logits: Row, threads: int = 1) -> list[list[D
     going = progress
     while going:
         asks = [ask for one in going for ask in one.asks(logits)]
-        tokens = iter(choose(logits, asks, threads))
+        tokens = iter(choose(logits, asks))
         for one in going:
             one.take(tokens)
         going = [one for one in going if one.goes_on]

@@ -92,7 +92,6 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         context,
         model.quiet,
         store=store,
-        threads=spec.threads,
         encode=lambda text: model.encode(text, False, False),
     )
     pipe.send(Ready(vocab, context, caps.cells, model.memory()))

@@ -114,12 +114,3 @@ def test_the_filters_keep_what_the_plain_way_keeps(logits: FloatRows, how: Sampl
         p = np.exp(logits[0][ids].astype(np.float64) - float(logits[0][ids[0]]))
         share = np.cumsum(p)[min(at, keep - 1)] / p.sum()
         assert share == pytest.approx(how.top_p, abs=1e-6)
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_change_no_figure(threads: int) -> None:
-    logits = np.random.default_rng(0).standard_normal((7, 160_001)).astype(np.float32)
-    peaks = logits.max(axis=1).astype(np.float64)
-    one = masses(logits, range(7), peaks, np.ones(7))
-    many = masses(logits, range(7), peaks, np.ones(7), threads)
-    assert np.array_equal(one.cumulative, many.cumulative)
