@@ -27,8 +27,9 @@ class LocalServer:
                 f"{base_url} is not the address of a server, such as http://127.0.0.1:11411."
             )
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self.is_local = is_loopback(host_name(parts.netloc))
         # A proxy is for other machines: variables that are set for it must not capture loopback.
-        self._trusts_env = not is_loopback(host_name(parts.netloc))
+        self._trusts_env = not self.is_local
 
     @classmethod
     def identify(cls, base_url: str, api_key: str | None = None) -> dict[str, Any] | None:
@@ -72,6 +73,19 @@ class LocalServer:
                     raise RunnerError(str(error.get("message", error)))
                 yield chunk
         raise RunnerError(f"{self.base_url} ended the answer before it was complete.")
+
+    def async_client(self, timeout: httpx.Timeout) -> httpx.AsyncClient:
+        """For many requests at once. Raises ServerUnreachable."""
+        try:
+            return httpx.AsyncClient(
+                base_url=self.base_url,
+                headers=self._headers,
+                timeout=timeout,
+                trust_env=self._trusts_env,
+                limits=httpx.Limits(max_connections=None),
+            )
+        except (httpx.InvalidURL, ImportError, ValueError) as error:
+            raise ServerUnreachable(f"{self.base_url} cannot be used: {error}.") from error
 
     @contextmanager
     def _client(self, timeout_s: float) -> Generator[httpx.Client]:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.bench import bench
 from app.cli.cache import cache_app
 from app.cli.demo import demo
 from app.cli.errors import guarded
@@ -26,6 +27,7 @@ app.command()(serve)
 app.command()(run)
 app.command()(ps)
 app.command()(demo)
+app.command()(bench)
 app.command()(pull)
 app.add_typer(models_app, name="models")
 app.add_typer(cache_app, name="cache")
