@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -114,6 +116,20 @@ async def serving(
 async def served() -> AsyncGenerator[Served]:
     async with serving() as one:
         yield one
+
+
+@pytest.fixture
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test sees the settings, the port or the proxy of whoever runs it."""
+    for name in list(os.environ):
+        if name.startswith("RUNNER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("RUNNER_HOME", str(tmp_path))
+    monkeypatch.setenv("RUNNER_PORT", "9")  # nobody answers there
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "socks5://127.0.0.1:9")
+        monkeypatch.setenv(name.lower(), "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "")
 
 
 async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:

@@ -24,20 +24,7 @@ from tests.app.scripted import MODEL, ScriptedHost, Step, finished
 
 ROOT = Path(__file__).resolve().parents[2]
 Pipe = Callable[[str], None]
-
-
-@pytest.fixture(autouse=True)
-def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test sees the settings, the port or the proxy of whoever runs it."""
-    for name in list(os.environ):
-        if name.startswith("RUNNER_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("RUNNER_HOME", str(tmp_path))
-    monkeypatch.setenv("RUNNER_PORT", "9")  # nobody answers there
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "socks5://127.0.0.1:9")
-        monkeypatch.setenv(name.lower(), "http://127.0.0.1:9")
-    monkeypatch.setenv("NO_PROXY", "")
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 @pytest.fixture(autouse=True)
