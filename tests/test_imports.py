@@ -33,7 +33,8 @@ def probe(*arguments: str) -> tuple[str, list[str], float]:
 
 
 def test_help_imports_nothing_heavy_and_is_fast() -> None:
-    for arguments in (["--help"], ["serve", "--help"], ["run", "--help"], ["--version"]):
+    verbs = (["serve", "--help"], ["run", "--help"], ["bench", "--help"])
+    for arguments in (["--help"], *verbs, ["--version"]):
         out, loaded, cpu = probe(*arguments)
         assert out
         # typer itself reads a verb's types with pydantic

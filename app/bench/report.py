@@ -16,7 +16,7 @@ from app.bench.workloads import Sizes, Workload
 from app.version import version
 
 OURS, THEIRS = "ours", "theirs"
-_TABLE_COLUMNS = 130
+_TABLE_COLUMNS = 144
 
 
 @dataclass(frozen=True, slots=True)

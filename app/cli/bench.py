@@ -148,7 +148,7 @@ async def _side(name: str, address: _Address, like: str | None) -> AsyncGenerato
 
     async with Endpoint(address.base_url, address.api_key) as endpoint:
         one = await side(name, endpoint, address.model, like=like)
-        _note(f"warming up {one.model} at {endpoint.base_url}")
+        _note(f"loading {one.model} at {endpoint.base_url} (a silent server gets 10 minutes)")
         yield await warm_up(one)
 
 
