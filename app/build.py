@@ -14,6 +14,7 @@ from models.fit import machine_memory
 from models.names import parse
 from models.store import Store
 from runtimes.messages import DiskSpec
+from runtimes.llamacpp.devices import device_memory
 from runtimes.pool import Catalogue, ModelPool, PoolSettings
 
 # Without a budget of the user's own, models may take this share of the memory that is free.
@@ -25,9 +26,13 @@ log = logging.getLogger("runner.models")
 
 def build_host(settings: Settings, named: str | None = None) -> ModelPool:
     """The local models for whoever reaches the port: those that are installed, by name, and the one
-    that was named when the server was started. Raises ModelNotFound."""
+    that was named when the server was started. Raises ModelNotFound, and DoesNotFit or
+    SettingsError where that one could never be loaded with these settings."""
     store = Store(settings.models_dir)
-    return _pool(Installed(store, store.find(named) if named else None), settings)
+    pool = _pool(Installed(store, store.find(named) if named else None), settings)
+    if named:
+        pool.check(named)
+    return pool
 
 
 def build_private_host(settings: Settings) -> ModelPool:
@@ -70,10 +75,13 @@ def _pool(catalogue: Catalogue, settings: Settings) -> ModelPool:
             executors=_EXECUTORS,
             ctx=settings.ctx,
             parallel=settings.parallel,
+            kv_type=settings.kv_type,
+            cache_ram=settings.cache_ram,
+            device_memory=partial(_device_memory, settings),
+            gpu_layers=settings.gpu_layers,
             threads=_threads(),
             keep_alive_s=settings.keep_alive_s,
             max_queue=settings.max_queue,
-            host_cache_bytes=1 << 30,
             disk=_disk(settings),
         ),
         log.info,
@@ -91,6 +99,13 @@ def _disk(settings: Settings) -> DiskSpec | None:
 def kv_folder(settings: Settings) -> Path:
     """Where KV memory is kept on disk."""
     return settings.cache_dir / "kv"
+
+
+def _device_memory(settings: Settings) -> int:
+    """What models may take of GPUs beside that. A budget of the user's own is for all memory."""
+    if settings.memory_budget or settings.gpu_layers == 0:
+        return 0
+    return device_memory()
 
 
 def _memory(budget: int | None, taken: int) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import platformdirs
 
 from models.errors import SettingsError
+from models.kv import KvType
 
 APP_NAME = "runner"
 CONFIG_NAME = "config.toml"
@@ -50,6 +51,13 @@ class Settings:
     """Bytes for models and their caches; None is a share of what is free."""
     max_queue: int = 256
     """Requests of one model that may wait."""
+    kv_type: KvType = KvType.F16
+    """How keys and values are written; q8_0 needs about half of what f16 does, q4_0 a quarter."""
+    cache_ram: int | None = None
+    """Bytes of host memory for what no longer fits the cache; 0 is none, None a share of what is
+    left beside the model."""
+    gpu_layers: int | None = None
+    """Layers on the GPUs; None is as many as fit."""
     models_dir: Path = Path()
     state_dir: Path = Path()
     cache_dir: Path = Path()
@@ -110,6 +118,16 @@ def _bytes(value: Any) -> int:
     return size
 
 
+def _bytes_or_none(value: Any) -> int:
+    return 0 if str(value).strip() == "0" and not isinstance(value, bool) else _bytes(value)
+
+
+def _layers(value: Any) -> int | None:
+    if isinstance(value, str) and value.strip().lower() == "auto":
+        return None
+    return _integer(0, 10_000)(value)
+
+
 _YES = {"1", "true", "yes", "on"}
 _NO = {"0", "false", "no", "off"}
 
@@ -152,6 +170,9 @@ _RULES: dict[str, _Rule] = {
     "keep_alive_s": _Rule(_amount, "a number of seconds, 0 or more"),
     "memory_budget": _Rule(_bytes, "a size above 0, such as 12GiB or a number of bytes"),
     "max_queue": _Rule(_COUNT, "a number from 1 to 1048576"),
+    "kv_type": _Rule(lambda v: KvType(_text(v).lower()), "one of " + ", ".join(KvType)),
+    "cache_ram": _Rule(_bytes_or_none, "a size such as 4GiB, or 0 for none"),
+    "gpu_layers": _Rule(_layers, "auto, or a number of layers from 0"),
     "models_dir": _Rule(_folder, "a folder's path"),
     "state_dir": _Rule(_folder, "a folder's path"),
     "cache_dir": _Rule(_folder, "a folder's path"),

@@ -5,9 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.header import GgufHeader
+from models.kv import KvType
 
+# Sequences that a loaded model keeps besides the running ones, to be continued and branched from. A
+# recurrent model pays a state for each.
+IDLE_SEQUENCES = 16
+IDLE_STATES = 8
+
+_PARALLEL = 8  # requests at once where nobody says
 _UBATCH = 512  # tokens that one forward computes at most
-_OUTPUTS = 64  # rows of logits that one forward gives at most
 _PAD = 256  # llama.cpp rounds a cache's cells up to this
 _FIXED = 64 << 20  # graph, scheduler and backend buffers
 _LEAST_CONTEXT = 512
@@ -24,15 +30,26 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes a loaded model takes, by kind."""
+    """Bytes a loaded model takes, by kind: `kv` for its cells, `state` for the recurrent state of
+    all sequences, `compute` while it runs, `outputs` for the logits that are handed out."""
 
     weights: int
     kv: int
+    state: int
     compute: int
+    outputs: int
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.compute
+        return self.weights + self.kv + self.state + self.compute + self.outputs
+
+    def __str__(self) -> str:
+        kinds = {
+            "weights": self.weights,
+            "cache": self.kv + self.state,
+            "computing": self.compute + self.outputs,
+        }
+        return ", ".join(f"{kind} {human_bytes(size)}" for kind, size in kinds.items())
 
 
 def machine_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> Memory:
@@ -78,51 +95,81 @@ def _number(file: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+def kept_sequences(header: GgufHeader, parallel: int = _PARALLEL) -> int:
+    """Sequences that a loaded model holds at most, running and idle."""
+    return parallel + (IDLE_STATES if header.recurrent_bytes_per_sequence else IDLE_SEQUENCES)
+
+
+def layer_bytes(
+    header: GgufHeader, cells: int, sequences: int, kv_type: KvType, *, full_window: bool = False
+) -> tuple[int, ...]:
+    """The cache of each block. A sliding-window block keeps min(cells, window x sequences + one
+    batch), which is what llama.cpp allocates, or with `full_window` all cells."""
+    cells = _padded(cells)
+    window = cells if full_window else min(cells, _window_cells(header, sequences))
+    return tuple(
+        int(
+            layer.elements_per_token
+            * (window if layer.windowed else cells)
+            * kv_type.bytes_per_element
+        )
+        for layer in header.layers()
+    )
+
+
 def estimate(
     header: GgufHeader,
-    context: int,
-    parallel: int = 1,
-    kv_type_bytes: float = 2,
+    cells: int,
+    *,
+    sequences: int | None = None,
+    kv_type: KvType = KvType.F16,
     weights_bytes: int | None = None,
-    sequences: int = 32,
+    full_window: bool = False,
 ) -> Need:
-    """What the model takes with `parallel` requests of `context` tokens each. A split model's
-    `weights_bytes` are those of all its files; `sequences` are kept besides, to be branched from.
-
-    Cache: every block holds its keys and values for all cells, a sliding-window block only for
-    min(cells, window x sequences + one batch): that is what llama.cpp allocates.
+    """What the model takes with a cache of `cells` tokens for `sequences` (None: those of eight
+    requests at once). A split model's `weights_bytes` are those of all its files.
 
     Compute: a forward of 512 tokens keeps, at 32 bits, about four activations as wide as the
-    feed-forward part and eight as wide as the embedding; the attention mask once at 32 and once at
-    16 bits for all cells; and 64 rows of logits, once computed and once handed out. Flash
-    attention never holds the scores themselves. (Without the logits, llama.cpp reserves 2 MiB for
-    135M parameters at 16k cells, where this says 134: unknown graphs and backends take more.)
+    feed-forward part and eight as wide as the embedding; the attention mask of each cache once at
+    32 and once at 16 bits; and a row of logits for each sequence id, which are handed out in a
+    buffer of the same size. Flash attention never holds the scores themselves. (Without the
+    logits, llama.cpp reserves 2 MiB for 135M parameters at 16k cells, where this says 134: unknown
+    graphs and backends take more.)
     """
-    cells = _padded(max(1, context) * max(1, parallel))
-    window = _padded(header.sliding_window * max(parallel, sequences) + _UBATCH)
-    kv = 0.0
-    for layer in header.layers():
-        kept = min(cells, window) if layer.windowed else cells
-        kv += layer.elements_per_token * kept * kv_type_bytes
-    kv += header.recurrent_bytes_per_sequence * max(parallel, 8)
+    held = kept_sequences(header) if sequences is None else sequences
+    cells = _padded(max(1, cells))
+    kv = sum(layer_bytes(header, cells, held, kv_type, full_window=full_window))
+    masked = cells
+    if header.sliding_window:
+        masked += cells if full_window else min(cells, _window_cells(header, held))
+    # A window that is kept whole has a second id for each sequence (runtimes/llamacpp/executor.py).
+    ids = 2 * held if header.sliding_window and full_window else held
+    outputs = ids * 4 * header.vocabulary_size
     width = 4 * max(header.feed_forward_length, header.embedding_length)
     width += 8 * header.embedding_length
-    compute = _FIXED + _UBATCH * 4 * width + cells * _UBATCH * 6
-    compute += 2 * _OUTPUTS * 4 * header.vocabulary_size
-    return Need(header.file_size if weights_bytes is None else weights_bytes, int(kv), compute)
+    return Need(
+        weights=header.file_size if weights_bytes is None else weights_bytes,
+        kv=kv,
+        state=header.recurrent_bytes_per_sequence * held,
+        compute=_FIXED + _UBATCH * 4 * width + masked * _UBATCH * 6 + outputs,
+        outputs=outputs,
+    )
 
 
 def largest_context(
     header: GgufHeader,
     budget_bytes: int,
-    parallel: int = 1,
-    kv_type_bytes: float = 2,
+    *,
+    sequences: int | None = None,
+    kv_type: KvType = KvType.F16,
     weights_bytes: int | None = None,
 ) -> int:
     """The longest context, up to the trained one, that fits; 0 where not even 512 tokens do."""
 
     def fits(context: int) -> bool:
-        need = estimate(header, context, parallel, kv_type_bytes, weights_bytes)
+        need = estimate(
+            header, context, sequences=sequences, kv_type=kv_type, weights_bytes=weights_bytes
+        )
         return need.total <= budget_bytes
 
     most = min(header.context_length or _UNKNOWN_CONTEXT, 1 << 27)
@@ -141,12 +188,20 @@ def _last_true(holds: Callable[[int], bool], low: int, high: int) -> int:
     return max(_PAD, low // _PAD * _PAD)
 
 
-def sentence(header: GgufHeader, memory: Memory, weights_bytes: int | None = None) -> str:
+def sentence(
+    header: GgufHeader,
+    memory: Memory,
+    weights_bytes: int | None = None,
+    kv_type: KvType = KvType.F16,
+) -> str:
     """Whether the model fits this machine, for a person."""
     trained = header.context_length
-    context = largest_context(header, memory.available, weights_bytes=weights_bytes)
+    context = largest_context(
+        header, memory.available, weights_bytes=weights_bytes, kv_type=kv_type
+    )
     free = f"{human_bytes(memory.available)} of memory are free"
-    need = estimate(header, context or min(2048, trained or 2048), 1, 2, weights_bytes)
+    asked = context or min(2048, trained or 2048)
+    need = estimate(header, asked, weights_bytes=weights_bytes, kv_type=kv_type)
     if not context:
         return f"does not fit: it needs about {human_bytes(need.total)}, and {free}"
     if context >= trained:
@@ -161,6 +216,10 @@ def human_bytes(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.1f} GB" if num_bytes < 100 else f"{num_bytes:.0f} GB"
+
+
+def _window_cells(header: GgufHeader, sequences: int) -> int:
+    return _padded(header.sliding_window * sequences + _UBATCH)
 
 
 def _padded(cells: int) -> int:

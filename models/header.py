@@ -173,14 +173,19 @@ class GgufHeader:
                 weight[tensor.type] += tensor.num_bytes
         return weight.most_common(1)[0][0] if weight else ""
 
-    def layers(self) -> Iterator[Layer]:
-        """The cache of each block; recurrent blocks have no elements."""
-        heads = self.per_layer("attention.head_count_kv", self.head_count)
+    @property
+    def head_sizes(self) -> tuple[int, int, int, int]:
+        """Numbers in one head's key and value, and in those of windowed blocks."""
         head = self.embedding_length // self.head_count if self.head_count else 0
         key = self.of_arch("attention.key_length", head)
         value = self.of_arch("attention.value_length", head)
         key_windowed = self.of_arch("attention.key_length_swa", key)
-        value_windowed = self.of_arch("attention.value_length_swa", value)
+        return key, value, key_windowed, self.of_arch("attention.value_length_swa", value)
+
+    def layers(self) -> Iterator[Layer]:
+        """The cache of each block; recurrent blocks have no elements."""
+        heads = self.per_layer("attention.head_count_kv", self.head_count)
+        key, value, key_windowed, value_windowed = self.head_sizes
         attends = self._attends()
         for index, windowed in enumerate(self._windowed()):
             width = key_windowed + value_windowed if windowed else key + value

@@ -1,8 +1,8 @@
 """The contracts of this room: `Runtime` (a request in, events out) and `Executor` (rows of a
 step)."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -24,7 +24,9 @@ class LoadState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A model that may be asked for. `context` is what one request may use, in tokens (None before
-    the first load, where it is fitted to memory); `trained_context` is the model's own."""
+    the first load, where it is fitted to memory); `trained_context` is the model's own. `placement`
+    says where a loaded model's layers are. `memory_bytes` is planned for it (the host's tier not
+    counted), `memory` what its process holds now, by kind and by GPU."""
 
     id: str
     created: int
@@ -36,6 +38,8 @@ class ModelInfo:
     expires_in_s: float | None = None
     running: int = 0
     waiting: int = 0
+    placement: str = ""
+    memory: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class Runtime(Protocol):

@@ -4,7 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from models.chat import Constraint, FinishReason, Priority, Sampling
+from models.kv import KvType
 from runtimes.base import EngineStats
+
+# The keys of `Ready.memory` that are kinds; the others are names of GPUs.
+MEMORY_KINDS = frozenset({"weights", "kv", "state", "compute", "outputs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,9 @@ class LoadSpec:
     `parallel` how many requests run at once; `quiet` of them may run in a cache of their own, where
     arithmetic repeats. `extra_buffers` lets the CPU backend repack weights
     for wider instructions (faster prefill; traps on processors that advertise AMX without allowing
-    it). `files` are all of the model's. Memory that has left the cache is kept in
-    `host_cache_bytes` of RAM and on `disk`.
+    it). `files` are all of the model's. `gpu_layers` -1 puts as many layers on the GPUs as fit; for
+    that cells may be given up, down to `least_context` (0: down to `context`). Memory that has left
+    the cache is kept in `host_cache_bytes` of RAM and on `disk`.
     """
 
     executor: str
@@ -42,6 +47,8 @@ class LoadSpec:
     host_cache_bytes: int = 0
     disk: DiskSpec | None = None
     files: tuple[Path, ...] = ()
+    kv_type: KvType = KvType.F16
+    least_context: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +120,14 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The model answers. `memory` is bytes by kind."""
+    """The model answers. `memory` is bytes by kind, and by GPU where there is one; `placement` says
+    where the layers are."""
 
     vocab: Vocab
     context: int
     cells: int
     memory: dict[str, int]
+    placement: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,22 @@ from typing import Any, Protocol
 from models.card import Format, ModelCard
 from models.chat import Event, Loading, Request, Text
 from models.errors import (
+    DoesNotFit,
     EngineBusy,
     EngineFailed,
     ModelNotFound,
     RunnerError,
     RuntimeUnavailable,
 )
+from models.fit import human_bytes
 from models.gguf import read_file
 from models.header import GgufHeader
+from models.kv import KvType
 from runtimes.base import EngineStats, LoadState, ModelInfo
 from runtimes.loading import load_worker
 from runtimes.local import LocalModel
-from runtimes.messages import DiskSpec, LoadSpec
-from runtimes.sizing import CacheSize, size_cache
+from runtimes.messages import MEMORY_KINDS, DiskSpec, LoadSpec, Ready
+from runtimes.sizing import CacheSize, Wish, notices, shrunk, size_cache
 
 # A load that failed is not tried again within this time, so that a client's retries do not load a
 # hopeless model for ever.
@@ -41,18 +44,28 @@ class Catalogue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """`memory` tells how many bytes all loaded models may take together, given how many they take
-    already; it is asked anew at each load."""
+    """`memory` tells how many bytes of the host all loaded models may take together, given how many
+    they take already; it is asked anew at each load. `device_memory` tells how many more they may
+    take of GPUs; it may block, and is asked once. `gpu_layers` is how many of a model's layers go
+    on GPUs (None: as many as fit). See `Wish` for `ctx` to `cache_ram`."""
 
     memory: Callable[[int], int]
     executors: Mapping[Format, str]
     ctx: int | None = None
     parallel: int = 8
+    kv_type: KvType = KvType.F16
+    cache_ram: int | None = None
+    device_memory: Callable[[], int] = lambda: 0
+    gpu_layers: int | None = None
     threads: int = 2
     keep_alive_s: float = 300.0
     max_queue: int = 256
-    host_cache_bytes: int = 0
     disk: DiskSpec | None = None
+
+    @property
+    def wish(self) -> Wish:
+        """What the user wants of each model's memory."""
+        return Wish(self.ctx, self.parallel, self.kv_type, self.cache_ram)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +76,8 @@ class _Slot:
     state: LoadState = LoadState.ABSENT
     fraction: float = 0.0
     size: CacheSize | None = None
+    on_devices: int = 0
+    warned: bool = False
     model: LocalModel | None = None
     task: "asyncio.Task[LocalModel] | None" = None
     error: RunnerError | None = None
@@ -97,6 +112,7 @@ class ModelPool:
         self._slots: dict[str, _Slot] = {}
         self._named: dict[str, _Slot] = {}
         self._extra_buffers = True
+        self._device_memory: int | None = None
         self._making_room = asyncio.Lock()
         self._reaper: asyncio.Task[None] | None = None
 
@@ -183,7 +199,10 @@ class ModelPool:
         # The header is checked here, before any native code opens the file.
         header = await asyncio.to_thread(read_file, card.path)
         async with self._making_room:
+            if self._device_memory is None:
+                self._device_memory = await asyncio.to_thread(settings.device_memory)
             slot.size = await self._make_room(slot, header)
+        self._tell(slot, slot.size)
         started = time.monotonic()
 
         def progress(fraction: float) -> None:
@@ -199,7 +218,10 @@ class ModelPool:
             quiet=slot.size.quiet,
             swa_full=slot.size.full_window,
             extra_buffers=self._extra_buffers,
-            host_cache_bytes=settings.host_cache_bytes,
+            gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers,
+            kv_type=settings.kv_type,
+            least_context=slot.size.least_context,
+            host_cache_bytes=slot.size.host_cache,
             disk=settings.disk,
             files=card.files,
         )
@@ -212,29 +234,70 @@ class ModelPool:
         except RunnerError:
             await worker.close()
             raise
+        self._settle(slot, header, worker.ready)
+        size = slot.size
         self._note(
-            f"loaded {card.id} in {time.monotonic() - started:.1f} s: context {model.context}, "
-            f"{slot.size.cells} cells, {slot.size.bytes / 1e9:.1f} GB"
+            f"loaded {card.id} in {time.monotonic() - started:.1f} s on {worker.ready.placement}: "
+            f"context {model.context}, {size.cells} cells, "
+            f"{human_bytes(size.bytes - size.host_cache)}, and {human_bytes(size.host_cache)} "
+            "for what leaves the cache"
         )
         return model
 
+    def _settle(self, slot: _Slot, header: GgufHeader, ready: Ready) -> None:
+        """The worker has the last word: only it knows what is free on a GPU."""
+        wish, size = self._settings.wish, slot.size
+        assert size is not None
+        slot.on_devices = sum(n for kind, n in ready.memory.items() if kind not in MEMORY_KINDS)
+        # A cache is rounded up to whole pages of cells.
+        if ready.cells < size.cells:
+            context, cells = min(size.context, ready.context), ready.cells
+            slot.size = shrunk(slot.card, header, wish, size, context, cells)
+        if ready.context < size.context:
+            self._note(
+                f"{slot.card.id}: the context is {ready.context} instead of {size.context} tokens, "
+                "which is what fits the GPU. Set --ctx to insist on more, with fewer layers there."
+            )
+        if self._settings.gpu_layers and ready.placement == "CPU":
+            self._note(
+                f"{slot.card.id}: --gpu-layers has no effect: this build of llama.cpp finds no GPU."
+            )
+
+    def _tell(self, slot: _Slot, size: CacheSize) -> None:
+        """Say once a model what a person should know of its size."""
+        for text in () if slot.warned else notices(slot.card, self._settings.wish, size):
+            self._note(text)
+        slot.warned = True
+
     # ------------------------------------------------------------------ memory
+
+    def check(self, name: str) -> None:
+        """Whether a model could be loaded if it were alone, before anything is started. Raises
+        DoesNotFit, SettingsError or ModelInvalid. May block."""
+        slot = self._slot(name)
+        if slot.card.format is not Format.GGUF:
+            return
+        if self._device_memory is None:
+            self._device_memory = self._settings.device_memory()
+        self._tell(slot, self._sized(slot, read_file(slot.card.path), ()))
+
+    def _sized(self, slot: _Slot, header: GgufHeader, others: Sequence[_Slot]) -> CacheSize:
+        sizes = [(s.size, s.on_devices) for s in others if s.size]
+        # The host's tier is not taken yet, and what a GPU holds never was the host's.
+        held = sum(max(0, s.bytes - s.host_cache - devices) for s, devices in sizes)
+        on_devices = self._device_memory or 0
+        budget = self._settings.memory(held) + on_devices - sum(s.bytes for s, _ in sizes)
+        return size_cache(
+            slot.card, header, self._settings.wish, budget=budget, on_devices=on_devices
+        )
 
     async def _make_room(self, slot: _Slot, header: GgufHeader) -> CacheSize:
         """Unload idle models, the longest unused first, until this one fits."""
         while True:
             others = [s for s in self._slots.values() if s is not slot and s.size is not None]
-            taken = sum(s.size.bytes for s in others if s.size)
-            budget = self._settings.memory(taken) - taken
             try:
-                return size_cache(
-                    slot.card,
-                    header,
-                    budget=budget,
-                    ctx=self._settings.ctx,
-                    parallel=self._settings.parallel,
-                )
-            except RunnerError:
+                return self._sized(slot, header, others)
+            except DoesNotFit:
                 if not others:
                     raise
                 idle = [s for s in others if not s.users and s.state is LoadState.READY]
@@ -252,7 +315,7 @@ class ModelPool:
         if model is not None:
             await model.worker.close()
             self._note(f"unloaded {slot.card.id}")
-        slot.size = None
+        slot.size, slot.on_devices = None, 0
 
     async def _unload_idle(self) -> None:
         """Unload models that nobody has used for the keep-alive time."""
@@ -285,10 +348,12 @@ class ModelPool:
             trained_context=card.context_length,
             state=slot.state,
             size_bytes=card.size_bytes,
-            memory_bytes=slot.size.bytes if slot.size else 0,
+            memory_bytes=slot.size.bytes - slot.size.host_cache if slot.size else 0,
             expires_in_s=max(0.0, expires) if model and not slot.users else None,
             running=stats.running if model else 0,
             waiting=stats.waiting if model else 0,
+            placement=model.worker.ready.placement if model else "",
+            memory=model.worker.ready.memory if model else {},
         )
 
     def _promised_context(self, card: ModelCard) -> int | None:

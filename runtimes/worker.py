@@ -56,6 +56,8 @@ class LoadedModel(Protocol):
 
     def identity(self) -> dict[str, str]: ...
 
+    def placement(self) -> str: ...
+
     def release(self) -> None: ...
 
 
@@ -94,7 +96,7 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         store=store,
         encode=lambda text: model.encode(text, False, False),
     )
-    pipe.send(Ready(vocab, context, caps.cells, model.memory()))
+    pipe.send(Ready(vocab, context, caps.cells, model.memory(), model.placement()))
     orders: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
     reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)
     reader.start()

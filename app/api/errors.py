@@ -20,6 +20,7 @@ from models.errors import (
     RequestInvalid,
     RunnerError,
     RuntimeUnavailable,
+    SettingsError,
 )
 
 logger = logging.getLogger("runner.http")
@@ -35,6 +36,7 @@ _PERMANENT: dict[type[RunnerError], str] = {
     DoesNotFit: "insufficient_memory",
     RuntimeUnavailable: "runtime_unavailable",
     ModelInvalid: "model_invalid",
+    SettingsError: "setting_invalid",
 }
 
 

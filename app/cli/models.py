@@ -133,6 +133,7 @@ def _fields(card: "ModelCard") -> dict[str, Any]:
 
 def _details(card: "ModelCard") -> dict[str, Any]:
     """What only the file itself tells."""
+    from app.settings import load_settings
     from models.card import Format
     from models.fit import machine_memory, sentence
     from models.gguf import read_file
@@ -146,5 +147,5 @@ def _details(card: "ModelCard") -> dict[str, Any]:
         "parameters": header.parameter_count,
         "vocabulary": header.vocabulary_size,
         "chat_template": "yes" if header.chat_template else "no",
-        "memory": sentence(header, machine_memory(), card.size_bytes),
+        "memory": sentence(header, machine_memory(), card.size_bytes, load_settings().kv_type),
     }

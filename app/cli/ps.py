@@ -4,7 +4,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-_HEADINGS = ("NAME", "STATE", "CONTEXT", "MEMORY", "RUNNING", "WAITING", "UNLOADS IN")
+_HEADINGS = ("NAME", "STATE", "CONTEXT", "MEMORY", "ON", "RUNNING", "WAITING", "UNLOADS IN")
 
 
 def ps(
@@ -37,12 +37,20 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(model.get("id")),
         str(model.get("state")),
-        str(model.get("context") or "-"),
+        _context(model.get("context"), model.get("trained_context")),
         size_text(model.get("memory_bytes") or 0),
+        str(model.get("placement") or "-"),
         str(model.get("running", 0)),
         str(model.get("waiting", 0)),
         "-" if expires is None else time_text(expires),
     )
+
+
+def _context(context: int | None, trained: int | None) -> str:
+    """What a request may use, beside what the model could: where they differ, somebody asks why."""
+    if context is None:
+        return "-"
+    return f"{context} of {trained}" if trained and context < trained else str(context)
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:

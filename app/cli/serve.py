@@ -13,6 +13,16 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     ctx: Annotated[int | None, typer.Option(help="Tokens that one request may use.")] = None,
     parallel: Annotated[int | None, typer.Option(help="Requests that run at once.")] = None,
+    kv_type: Annotated[
+        str | None, typer.Option(help="How the cache is written: f16, q8_0 or q4_0.")
+    ] = None,
+    cache_ram: Annotated[
+        str | None,
+        typer.Option(help="Host memory for what no longer fits the cache, such as 4GiB; 0: none."),
+    ] = None,
+    gpu_layers: Annotated[
+        str | None, typer.Option(help="Layers on the GPU, or auto: as many as fit.")
+    ] = None,
     api_key: Annotated[str | None, typer.Option(help="Key that clients must send.")] = None,
     local_only: Annotated[
         bool | None, typer.Option("--local-only", help="Never send anything elsewhere.")
@@ -34,6 +44,9 @@ def serve(
             "port": port,
             "ctx": ctx,
             "parallel": parallel,
+            "kv_type": kv_type,
+            "cache_ram": cache_ram,
+            "gpu_layers": gpu_layers,
             "api_key": api_key,
             "local_only": local_only,
             "disk_cache": disk_cache,

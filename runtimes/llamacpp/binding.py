@@ -8,12 +8,14 @@ import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llama_cpp
 import llama_cpp.llama_cpp as _module
 import numpy as np
 from numpy.typing import NDArray
+
+from models.kv import KvType
 
 _c: Any = _module
 
@@ -21,7 +23,13 @@ Model = Any
 Context = Any
 Memory = Any
 
+_KV_TYPES = {
+    KvType.F16: _c.GGML_TYPE_F16,
+    KvType.Q8_0: _c.GGML_TYPE_Q8_0,
+    KvType.Q4_0: _c.GGML_TYPE_Q4_0,
+}
 _LOG_WARN, _LOG_ERROR, _LOG_CONT = 3, 4, 5
+_GPU, _INTEGRATED = 1, 2  # enum ggml_backend_dev_type
 
 
 class Log:
@@ -29,9 +37,13 @@ class Log:
 
     def __init__(self, keep: int = 100) -> None:
         self.lines: deque[tuple[int, str]] = deque(maxlen=keep)
+        # What each buffer takes is told once, among hundreds of lines; nothing else tells it.
+        self.buffers: list[str] = []
 
         def take(level: int, text: bytes, _user: Any) -> None:
             line = text.decode("utf-8", "replace")
+            if " buffer size = " in line:
+                self.buffers.append(line)
             if level == _LOG_CONT and self.lines:
                 old_level, old = self.lines[-1]
                 self.lines[-1] = (old_level, old + line)
@@ -46,6 +58,10 @@ class Log:
         bad = [text for level, text in self.lines if level in (_LOG_WARN, _LOG_ERROR)]
         return bad[-1].strip() if bad else ""
 
+    def tells(self, word: str) -> bool:
+        """Whether a line of at least warning level has the word."""
+        return any(word in text for level, text in self.lines if level in (_LOG_WARN, _LOG_ERROR))
+
 
 def start() -> Log:
     """Start the backend; returns the log, which must stay referenced."""
@@ -55,9 +71,15 @@ def start() -> Log:
 
 
 def load_model(
-    path: Path, *, extra_buffers: bool, gpu_layers: int, progress: Callable[[float], None]
+    path: Path,
+    *,
+    extra_buffers: bool,
+    gpu_layers: int,
+    progress: Callable[[float], None],
+    split: Sequence[int] = (),
 ) -> Model | None:
-    """Load a GGUF (the first shard of a split one). None where the library refuses."""
+    """Load a GGUF (the first shard of a split one), `split` of its layers on each GPU (none: the
+    library decides). None where the library refuses."""
 
     def report(fraction: float, _user: Any) -> bool:
         progress(fraction)
@@ -67,6 +89,10 @@ def load_model(
     params.use_extra_bufts = extra_buffers
     if gpu_layers >= 0:
         params.n_gpu_layers = gpu_layers
+    if any(split):
+        shares = list(split)[: _c.llama_max_devices()]
+        # The library copies it while it loads.
+        params.tensor_split = (ctypes.c_float * _c.llama_max_devices())(*shares)
     callback: Any = _c.llama_progress_callback(report)
     params.progress_callback = callback
     model = _c.llama_model_load_from_file(str(path).encode(), params)
@@ -83,6 +109,7 @@ def new_context(
     threads: int,
     unified: bool,
     swa_full: bool,
+    kv_type: KvType,
 ) -> Context | None:
     """A context with one cache of `cells` for all sequences, or (not `unified`) an own one for each
     of an equal share of them. None where memory does not suffice."""
@@ -98,6 +125,9 @@ def new_context(
     params.kv_unified = unified
     params.swa_full = swa_full
     params.no_perf = True
+    params.type_k = params.type_v = _KV_TYPES[kv_type]
+    if kv_type is not KvType.F16:  # only flash attention reads quantized values
+        params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_ENABLED
     return _c.llama_init_from_model(model, params) or None
 
 
@@ -136,9 +166,52 @@ def has_decoder(model: Model) -> bool:
     return bool(_c.llama_model_has_decoder(model))
 
 
-def offloads() -> bool:
-    """Whether this build can use a GPU."""
-    return bool(_c.llama_supports_gpu_offload())
+class Gpu(NamedTuple):
+    """A device with memory of bytes; `id` is the hardware's own, where it has one."""
+
+    name: str
+    free: int
+    total: int
+    integrated: bool
+    id: str | None
+
+
+class _DeviceProps(ctypes.Structure):
+    """`struct ggml_backend_dev_props`; llama-cpp-python does not declare it."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_char_p),
+        ("caps", ctypes.c_bool * 5),
+    ]
+
+
+def gpus() -> list[Gpu]:
+    """The graphics processors of this build, with what is free on each now."""
+    # libggml is found through libllama, which is linked to it: also where LLAMA_CPP_LIB_PATH names
+    # another build.
+    library: Any = _c._lib
+    library.ggml_backend_dev_count.restype = ctypes.c_size_t
+    library.ggml_backend_dev_get.restype = ctypes.c_void_p
+    library.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    library.ggml_backend_dev_get_props.restype = None
+    library.ggml_backend_dev_get_props.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    if not library.ggml_backend_dev_count():
+        _c.llama_backend_init()
+    found: list[Gpu] = []
+    for index in range(library.ggml_backend_dev_count()):
+        props: Any = _DeviceProps()
+        device = library.ggml_backend_dev_get(index)
+        library.ggml_backend_dev_get_props(device, ctypes.byref(props))
+        if props.type in (_GPU, _INTEGRATED):
+            hardware = props.device_id.decode() if props.device_id else None
+            name, free, total = props.name.decode(), props.memory_free, props.memory_total
+            found.append(Gpu(name, free, total, props.type == _INTEGRATED, hardware))
+    return found
 
 
 def build() -> str:

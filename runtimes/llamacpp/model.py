@@ -4,21 +4,22 @@ from collections.abc import Callable
 
 from models.errors import DoesNotFit, EngineFailed, ModelInvalid
 from models.fingerprint import fingerprint
+from models.fit import IDLE_SEQUENCES, IDLE_STATES
 from runtimes.base import Cut, Row
 from runtimes.llamacpp import binding as c
+from runtimes.llamacpp.buffers import memory_of
+from runtimes.llamacpp.devices import list_devices
 from runtimes.llamacpp.executor import Layout, LlamaExecutor
+from runtimes.llamacpp.placement import HOST, Placement, placements
 from runtimes.messages import LoadSpec, Vocab
-
-# Sequence ids for finished requests, beside the running ones. A recurrent model pays a state each.
-IDLE_SEQUENCES = 16
-IDLE_STATES = 8
 
 
 class LlamaModel:
     """Made by `load`. `executor` is the cache that all requests share."""
 
-    def __init__(self, model: c.Model, spec: LoadSpec, log: c.Log) -> None:
+    def __init__(self, model: c.Model, spec: LoadSpec, log: c.Log, placement: Placement) -> None:
         self._model, self._spec, self._log = model, spec, log
+        self._placement = placement
         self._quiet: LlamaExecutor | None = None
         self.executor = self._new_executor(self._shared_layout(), spec.cells, spec.parallel)
 
@@ -53,6 +54,7 @@ class LlamaModel:
             threads=self._spec.threads,
             unified=layout.forks,
             swa_full=self._spec.swa_full,
+            kv_type=self._spec.kv_type,
         )
         if context is None:
             raise DoesNotFit(
@@ -97,8 +99,13 @@ class LlamaModel:
             self.executor.close(handle)
 
     def memory(self) -> dict[str, int]:
-        """Bytes by kind."""
-        return {"weights": c.model_bytes(self._model)}
+        """Bytes by kind, and by GPU."""
+        found = memory_of(self._log.buffers, self._placement.names)
+        return {**found, "weights": c.model_bytes(self._model)}
+
+    def placement(self) -> str:
+        """Where the layers are, for a person."""
+        return str(self._placement)
 
     def identity(self) -> dict[str, str]:
         """What saved KV memory depends on besides the tokens: the weights, the engine, and how the
@@ -106,7 +113,7 @@ class LlamaModel:
         return {
             "weights": fingerprint(self._spec.files or (self._spec.path,)),
             "engine": c.build(),
-            "cache": f"f16 window={'whole' if self._spec.swa_full else 'own'}",
+            "cache": f"{self._spec.kv_type} window={'whole' if self._spec.swa_full else 'own'}",
         }
 
     def release(self) -> None:
@@ -119,21 +126,46 @@ class LlamaModel:
 
 def load(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel:
     """Load a GGUF. Raises ModelInvalid where llama.cpp refuses it, DoesNotFit for want of
-    memory."""
+    memory.
+
+    Where there are GPUs, what fits them is computed, and may be wrong: others take memory, too. So
+    each failure for want of it is followed by a smaller try, the last one without a GPU."""
     log = c.start()
+    devices = list_devices() if spec.gpu_layers else ()
+    if not devices:
+        return _load_as(spec, HOST, log, progress)
+    failure = DoesNotFit(f"no memory for {spec.path.name}")
+    for placement in placements(spec, list_devices):
+        log.lines.clear()
+        log.buffers.clear()
+        try:
+            return _load_as(placement.applied(spec), placement, log, progress)
+        except DoesNotFit as error:
+            failure = error
+    if spec.gpu_layers > 0:
+        raise DoesNotFit(f"{failure.message} Or let what fits be found: --gpu-layers auto.")
+    raise failure
+
+
+def _load_as(
+    spec: LoadSpec, placement: Placement, log: c.Log, progress: Callable[[float], None]
+) -> LlamaModel:
     model = c.load_model(
         spec.path,
         extra_buffers=spec.extra_buffers,
         gpu_layers=spec.gpu_layers,
+        split=placement.split if len(placement.split) > 1 else (),
         progress=progress,
     )
     if model is None:
+        if log.tells("allocate"):
+            raise DoesNotFit(f"no memory for the weights of {spec.path.name} ({placement}).")
         raise ModelInvalid(f"llama.cpp cannot load {spec.path.name}: {log.last_error()}")
     if not c.has_decoder(model):
         c.free_model(model)
         raise ModelInvalid(f"{spec.path.name} does not generate text (no decoder)")
     try:
-        return LlamaModel(model, spec, log)
+        return LlamaModel(model, spec, log, placement)
     except DoesNotFit:
         c.free_model(model)
         raise

@@ -55,7 +55,18 @@ class ScriptedHost:
     load_script: tuple[Step, ...] = ()
     infos: list[ModelInfo] = field(
         default_factory=lambda: [
-            ModelInfo(MODEL, 1700000000, 4096, 32768, LoadState.READY, 1000, 2 * 1024**3, 61.0, 1),
+            ModelInfo(
+                MODEL,
+                1700000000,
+                4096,
+                32768,
+                LoadState.READY,
+                1000,
+                2 * 1024**3,
+                61.0,
+                1,
+                placement="CUDA0 (20 of 33 layers)",
+            ),
             ModelInfo("org/other:Q4_K_M", 1700000001, None, 8192, LoadState.ABSENT, 2000),
         ]
     )

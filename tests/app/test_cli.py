@@ -184,7 +184,8 @@ async def test_ps_shows_a_table(served: Served, capsys: pytest.CaptureFixture[st
     assert await command("ps", "--base-url", served.url) == 0
     heading, row = capsys.readouterr().out.splitlines()
     assert heading.split()[:3] == ["NAME", "STATE", "CONTEXT"]
-    assert row.split() == [MODEL, "ready", "4096", "2.0", "GiB", "1", "0", "61", "s"]
+    context, place = ["4096", "of", "32768"], ["CUDA0", "(20", "of", "33", "layers)"]
+    assert row.split() == [MODEL, "ready", *context, "2.0", "GiB", *place, "1", "0", "61", "s"]
     assert await command("ps", "--base-url", served.url, "--json") == 0
     assert json.loads(capsys.readouterr().out)["models"][0]["id"] == MODEL
 

@@ -7,6 +7,7 @@ import pytest
 
 from app.settings import LogLevel, Settings, create_folders, load_settings
 from models.errors import SettingsError
+from models.kv import KvType
 
 
 def loaded(
@@ -23,6 +24,8 @@ def test_defaults(tmp_path: Path) -> None:
     assert (settings.host, settings.port, settings.parallel) == ("127.0.0.1", 11411, 8)
     assert (settings.keep_alive_s, settings.max_queue) == (300.0, 256)
     assert settings.ctx is settings.api_key is settings.memory_budget is None
+    assert settings.cache_ram is settings.gpu_layers is None
+    assert settings.kv_type is KvType.F16
     assert settings.log_level is LogLevel.INFO
     assert settings.origin["port"] == "default"
 
@@ -68,6 +71,16 @@ def test_sizes_are_read(tmp_path: Path, text: str, size: int) -> None:
     assert loaded(tmp_path, env={"RUNNER_MEMORY_BUDGET": text}).memory_budget == size
 
 
+def test_how_a_cache_is_made_is_read_from_every_source(tmp_path: Path) -> None:
+    env = {"RUNNER_CACHE_RAM": "4GiB", "RUNNER_KV_TYPE": "Q8_0"}
+    settings = loaded(tmp_path, 'kv_type = "q4_0"\ngpu_layers = 12', env)
+    assert (settings.kv_type, settings.cache_ram) == (KvType.Q8_0, 4 << 30)
+    assert settings.gpu_layers == 12
+    settings = loaded(tmp_path, "cache_ram = 0", kv_type="f16", gpu_layers="auto")
+    assert (settings.kv_type, settings.cache_ram) == (KvType.F16, 0)
+    assert settings.gpu_layers is None
+
+
 def test_truth_is_read(tmp_path: Path) -> None:
     assert loaded(tmp_path, "local_only = true").local_only
     assert not loaded(tmp_path, env={"RUNNER_LOCAL_ONLY": "no"}).local_only
@@ -87,6 +100,9 @@ def test_an_empty_variable_is_not_set(tmp_path: Path) -> None:
         ("log_level", "loud", "debug, info, warning, error"),
         ("keep_alive_s", "nan", "seconds"),
         ("memory_budget", "lots", "12GiB"),
+        ("kv_type", "q5_1", "f16, q8_0, q4_0"),
+        ("cache_ram", "-1", "0 for none"),
+        ("gpu_layers", "all", "auto, or a number"),
         ("local_only", "maybe", "true or false"),
         ("api_key", "a\nb", "printable"),
     ],

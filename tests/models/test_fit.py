@@ -5,9 +5,20 @@ from typing import Any
 
 import pytest
 
-from models.fit import Memory, estimate, human_bytes, largest_context, machine_memory, sentence
+from models.fit import (
+    IDLE_SEQUENCES,
+    IDLE_STATES,
+    Memory,
+    estimate,
+    human_bytes,
+    kept_sequences,
+    largest_context,
+    machine_memory,
+    sentence,
+)
 from models.gguf import read_header
 from models.header import GgufHeader
+from models.kv import KvType
 from tests.tinygguf import LLAMA, tiny_gguf
 
 GB = 10**9
@@ -21,13 +32,13 @@ def header_of(arch: str = "llama", **changes: Any) -> GgufHeader:
     return read_header(data, len(data))
 
 
-def test_the_cache_grows_with_context_and_parallel_requests() -> None:
+def test_the_cache_grows_with_its_cells_and_what_each_takes() -> None:
     header = header_of()
     one = estimate(header, 1024).kv
     assert one == 1024 * header.kv_bytes_per_token
     assert estimate(header, 2048).kv == 2 * one
-    assert estimate(header, 1024, parallel=2).kv == 2 * one
-    assert estimate(header, 1024, kv_type_bytes=1).kv == one // 2
+    assert estimate(header, 1024, kv_type=KvType.Q8_0).kv == one * 17 // 32
+    assert estimate(header, 1024, kv_type=KvType.Q4_0).kv == one * 9 // 32
 
 
 def test_weights_are_those_of_all_files_of_a_split() -> None:
@@ -49,6 +60,42 @@ def test_windowed_layers_stop_growing() -> None:
     short, long = (estimate(header, c, sequences=1).kv for c in (1024, 8192))
     assert short == layer * (1024 + 5 * 768)  # five layers of 128 + 512 cells, rounded up
     assert long - short == layer * (8192 - 1024)
+
+
+def test_a_window_that_is_kept_whole_grows_with_the_cells() -> None:
+    metadata = {
+        "gemma3.block_count": 6,
+        "gemma3.embedding_length": 64,
+        "gemma3.attention.head_count": 4,
+        "gemma3.attention.sliding_window": 128,
+    }
+    data = tiny_gguf("gemma3", metadata, tokens=100)
+    header = read_header(data, len(data))
+    part = estimate(header, 8192, sequences=4)
+    whole = estimate(header, 8192, sequences=4, full_window=True)
+    assert whole.kv == 8192 * header.kv_bytes_per_token > part.kv
+    # A second id for each sequence wants rows of logits, too.
+    assert (part.outputs, whole.outputs) == (4 * 100 * 4, 8 * 100 * 4)
+
+
+def test_logits_and_recurrent_state_count_for_each_sequence() -> None:
+    data = tiny_gguf(tokens=1000)
+    header = read_header(data, len(data))
+    four, eight = (estimate(header, 512, sequences=n) for n in (4, 8))
+    assert (four.outputs, eight.outputs) == (4 * 1000 * 4, 8 * 1000 * 4)
+    assert eight.compute - four.compute == 4 * 1000 * 4
+    metadata = {
+        "mamba.block_count": 2,
+        "mamba.embedding_length": 64,
+        "mamba.ssm.inner_size": 128,
+        "mamba.ssm.state_size": 16,
+        "mamba.ssm.conv_kernel": 4,
+    }
+    data = tiny_gguf("mamba", metadata)
+    header = read_header(data, len(data))
+    assert estimate(header, 512, sequences=5).state == 5 * header.recurrent_bytes_per_sequence > 0
+    assert kept_sequences(header, 3) == 3 + IDLE_STATES
+    assert kept_sequences(header_of(), 3) == 3 + IDLE_SEQUENCES
 
 
 def test_the_largest_context_fits_and_a_longer_one_does_not() -> None:

@@ -1,8 +1,10 @@
-"""Executors that die in the ways real ones do. Loaded by worker processes, by name."""
+"""Executors that die, or come short, in the ways real ones do. Loaded by worker
+processes, by name."""
 
 import os
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,13 @@ def load_never(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel:
     """Traps whatever is avoided."""
     os.kill(os.getpid(), signal.SIGILL)
     raise AssertionError("dead already")
+
+
+def load_on_a_small_gpu(spec: LoadSpec, progress: Callable[[float], None]) -> Any:
+    """Loads as a worker does whose GPU has room for 512 cells."""
+    model: Any = real_load(replace(spec, cells=512, context=512), progress)
+    model.placement = lambda: "CUDA0"
+    return model
 
 
 def load_and_die_once(spec: LoadSpec, progress: Callable[[float], None]) -> Any:

@@ -35,9 +35,11 @@ from models.errors import (
     ModelInvalid,
     ModelNotFound,
     RequestInvalid,
+    SettingsError,
 )
 from models.fit import estimate
 from models.gguf import read_file
+from models.kv import KvType
 from runtimes.base import LoadState
 from runtimes.pool import ModelPool, PoolSettings
 from tests.weights import write_model
@@ -262,6 +264,62 @@ async def test_the_longest_unused_model_makes_room_for_another(bench: Bench) -> 
 async def test_a_model_that_can_never_fit_is_refused_with_the_numbers(bench: Bench) -> None:
     with pytest.raises(DoesNotFit, match=r"needs .* MB .* context of 256 tokens"):
         await events(bench.pool(memory=lambda taken: 1 << 20), ask())
+
+
+async def test_a_model_that_can_never_fit_is_told_before_anything_starts(bench: Bench) -> None:
+    with pytest.raises(DoesNotFit, match=r"context of 900000 tokens.*Use --ctx \d+"):
+        bench.pool(memory=lambda taken: 1 << 27, ctx=900_000).check("tiny")
+    with pytest.raises(SettingsError, match="have 16 numbers"):
+        bench.pool(kv_type=KvType.Q4_0).check("tiny")
+    bench.pool().check("tiny")
+    assert bench.notes == []
+
+
+async def test_a_context_beyond_the_training_is_told_once(bench: Bench) -> None:
+    pool = bench.pool(ctx=5000)
+    pool.check("tiny")
+    await events(pool, ask())
+    await pool.unload("tiny")
+    await events(pool, ask())
+    assert sum("was trained for 4096 tokens" in note for note in bench.notes) == 1
+    assert pool.models()[0].context == 5000
+
+
+async def test_a_gpus_memory_counts_beside_the_hosts(bench: Bench) -> None:
+    need = estimate(read_file(bench.shelf.folder / "tiny.gguf"), 4096, sequences=20).total
+    with pytest.raises(DoesNotFit):
+        bench.pool(memory=lambda taken: need // 2, ctx=4096).check("tiny")
+    bench.pool(memory=lambda taken: need // 2, ctx=4096, device_memory=lambda: need).check("tiny")
+
+
+async def test_a_loaded_model_tells_what_it_holds_and_where(bench: Bench) -> None:
+    pool = bench.pool(cache_ram=1 << 20, gpu_layers=3)
+    await events(pool, ask())
+    info = pool.models()[0]
+    size = pool._slots["tiny"].size
+    assert size is not None
+    assert size.host_cache == 1 << 20
+    assert info.memory_bytes == size.bytes - (1 << 20)
+    assert info.placement == "CPU"
+    assert info.memory["kv"] == size.cells * 2 * 4 * 2 * (16 + 16)
+    assert set(info.memory) == {"weights", "kv", "compute", "outputs"}
+    assert any("--gpu-layers has no effect" in note for note in bench.notes)
+    spec = pool._slots["tiny"].model.worker.spec  # type: ignore[union-attr]
+    assert (spec.host_cache_bytes, spec.gpu_layers) == (1 << 20, 3)
+
+
+async def test_the_worker_has_the_last_word_on_cells(bench: Bench) -> None:
+    pool = bench.pool(
+        executor="tests.runtimes.dying:load_on_a_small_gpu", ctx=None, gpu_layers=None
+    )
+    started = next(e for e in await events(pool, ask()) if isinstance(e, Started))
+    assert started.context == 512
+    info = pool.models()[0]
+    assert (info.context, info.placement) == (512, "CUDA0")
+    assert any("the context is 512 instead of 4096 tokens" in note for note in bench.notes)
+    size = pool._slots["tiny"].size
+    assert size is not None
+    assert (size.context, size.cells) == (512, 512)
 
 
 async def test_a_malformed_file_never_reaches_native_code(bench: Bench) -> None:
