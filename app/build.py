@@ -13,8 +13,8 @@ from models.errors import ModelNotFound, RequestInvalid
 from models.fit import machine_memory
 from models.names import parse
 from models.store import Store
-from runtimes.messages import DiskSpec
 from runtimes.llamacpp.devices import device_memory
+from runtimes.messages import DiskSpec
 from runtimes.pool import Catalogue, ModelPool, PoolSettings
 
 # Without a budget of the user's own, models may take this share of the memory that is free.
