@@ -28,6 +28,7 @@ _KV_TYPES = {
     KvType.Q8_0: _c.GGML_TYPE_Q8_0,
     KvType.Q4_0: _c.GGML_TYPE_Q4_0,
 }
+_NO_DEVICES = (ctypes.c_void_p * 1)(None)
 _LOG_WARN, _LOG_ERROR, _LOG_CONT = 3, 4, 5
 _GPU, _INTEGRATED = 1, 2  # enum ggml_backend_dev_type
 
@@ -89,6 +90,9 @@ def load_model(
     params.use_extra_bufts = extra_buffers
     if gpu_layers >= 0:
         params.n_gpu_layers = gpu_layers
+    if not gpu_layers:
+        # Without a layer there, the library would still take memory of a GPU for wide products.
+        params.devices = ctypes.addressof(_NO_DEVICES)
     if any(split):
         shares = list(split)[: _c.llama_max_devices()]
         # The library copies it while it loads.

@@ -2,7 +2,7 @@
 
 To look at a GPU starts its driver in the process that looks (CUDA takes some hundred MB of host and
 device memory for each). So the server never looks itself: a short-lived process does, and only
-where the build of llama.cpp has a library for a GPU at all.
+where the build of llama.cpp has a library for GPUs with memory of their own.
 """
 
 import importlib.util
@@ -14,8 +14,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-# What the libraries of llama.cpp's backends for GPUs are called: libggml-cuda.so and so on.
-_BACKENDS = ("cuda", "hip", "metal", "musa", "sycl", "vulkan", "opencl", "cann")
+# What the libraries of llama.cpp's backends for GPUs are called: libggml-cuda.so and so on. Metal
+# is left out, since its memory is the machine's.
+_BACKENDS = ("cuda", "hip", "musa", "sycl", "vulkan", "opencl", "cann")
 _LOOK_S = 60.0
 # Left free on each GPU, as llama.cpp's own fitting does: other programs, and what its libraries
 # take only when they compute. Less on small GPUs.

@@ -50,3 +50,11 @@ def test_a_window_takes_what_was_estimated(tmp_path: Path, whole: bool) -> None:
 @pytest.mark.parametrize("kind", ["llama", "mamba", "lfm2"])
 def test_every_kind_of_memory_takes_what_was_estimated(tmp_path: Path, kind: Kind) -> None:
     compare(write_model(tmp_path / f"{kind}.gguf", kind))
+
+
+def test_a_model_that_is_kept_off_the_gpus_loads(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "llama.gguf", "llama")
+    model = load(LoadSpec("", path, 512, 512, 1, 1, gpu_layers=0), lambda _: None)
+    model.probe()
+    assert model.placement() == "CPU"
+    model.release()
