@@ -10,7 +10,7 @@ from runtimes.llamacpp import binding as c
 from runtimes.llamacpp.buffers import memory_of
 from runtimes.llamacpp.devices import list_devices
 from runtimes.llamacpp.executor import Layout, LlamaExecutor
-from runtimes.llamacpp.placement import HOST, Placement, placements
+from runtimes.llamacpp.offload import HOST, Placement, placements
 from runtimes.messages import LoadSpec, Vocab
 
 

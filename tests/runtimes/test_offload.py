@@ -10,7 +10,7 @@ from models.fit import estimate
 from models.gguf import read_file
 from models.kv import KvType
 from runtimes.llamacpp.devices import Device
-from runtimes.llamacpp.placement import (
+from runtimes.llamacpp.offload import (
     Costs,
     Placement,
     costs_of,
