@@ -5,6 +5,7 @@ by rounding only (about 1e-3), and a wrong one by far more. The vocabulary is th
 word piece and two control tokens, in the byte-level BPE that GPT-2 uses.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -12,11 +13,12 @@ import gguf
 import gguf.quants
 import numpy as np
 
-Kind = Literal["llama", "gemma3", "mamba", "lfm2"]
+Kind = Literal["llama", "gemma3", "mamba", "lfm2", "qwen3next"]
 
 CONTEXT = 4096
 WINDOW = 32
 _WIDTH, _LAYERS, _FEED, _HEADS, _KV_HEADS, _HEAD = 64, 4, 128, 4, 2, 16
+_EXPERTS = 2
 _CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
     "{% endfor %}{{ '<|im_start|>assistant\\n' }}"
@@ -39,6 +41,10 @@ class _Maker:
         values = self.rng.standard_normal((rows, columns)) * columns**-0.5
         self.writer.add_tensor(name, values.astype(np.float32))
 
+    def stack(self, name: str, rows: int, columns: int) -> None:
+        values = self.rng.standard_normal((_EXPERTS, rows, columns)) * columns**-0.5
+        self.writer.add_tensor(name, values.astype(np.float32))
+
     def vector(self, name: str, size: int, value: float = 1.0) -> None:
         self.writer.add_tensor(name, np.full(size, value, np.float32))
 
@@ -58,8 +64,8 @@ class _Maker:
         w.add_chat_template(_CHATML)
         return len(tokens)
 
-    def attention(self, block: str, *, norms: bool) -> None:
-        self.matrix(block + "attn_q.weight", _HEADS * _HEAD, _WIDTH)
+    def attention(self, block: str, *, norms: bool, gated: bool = False) -> None:
+        self.matrix(block + "attn_q.weight", (1 + gated) * _HEADS * _HEAD, _WIDTH)
         self.matrix(block + "attn_k.weight", _KV_HEADS * _HEAD, _WIDTH)
         self.matrix(block + "attn_v.weight", _KV_HEADS * _HEAD, _WIDTH)
         self.matrix(block + "attn_output.weight", _WIDTH, _HEADS * _HEAD)
@@ -72,6 +78,21 @@ class _Maker:
         self.matrix(block + "ffn_gate.weight", _FEED, _WIDTH)
         self.matrix(block + "ffn_up.weight", _FEED, _WIDTH)
         self.matrix(block + "ffn_down.weight", _WIDTH, _FEED)
+
+    def expert_shape(self) -> None:
+        """All experts are used: a choice of some would hang on a rounding where two are near."""
+        self.writer.add_expert_count(_EXPERTS)
+        self.writer.add_expert_used_count(_EXPERTS)
+        self.writer.add_expert_feed_forward_length(_FEED // 2)
+        self.writer.add_expert_shared_feed_forward_length(_FEED // 2)
+
+    def experts(self, block: str) -> None:
+        wide, narrow = (_FEED // 2, _WIDTH), (_WIDTH, _FEED // 2)
+        self.matrix(block + "ffn_gate_inp.weight", _EXPERTS, _WIDTH)
+        self.vector(block + "ffn_gate_inp_shexp.weight", _WIDTH, 0.1)
+        for name, (rows, columns) in (("gate", wide), ("up", wide), ("down", narrow)):
+            self.stack(f"{block}ffn_{name}_exps.weight", rows, columns)
+            self.matrix(f"{block}ffn_{name}_shexp.weight", rows, columns)
 
 
 def write_model(path: Path, kind: Kind, seed: int = 0) -> Path:
@@ -89,7 +110,7 @@ def write_model(path: Path, kind: Kind, seed: int = 0) -> Path:
     w.add_vocab_size(size)
     maker.matrix("token_embd.weight", size, _WIDTH)
     maker.vector("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", _WIDTH)
-    {"llama": _llama, "gemma3": _gemma3, "mamba": _mamba, "lfm2": _lfm2}[kind](maker)
+    _KINDS[kind](maker)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -137,7 +158,8 @@ def _mamba(maker: _Maker) -> None:
     w.add_ssm_inner_size(inner)
     w.add_ssm_state_size(state)
     w.add_ssm_time_step_rank(rank)
-    decay = -np.tile(np.arange(1, state + 1, dtype=np.float32), (inner, 1))
+    # slow: a state that forgets within a few tokens would hide that it was the wrong one
+    decay = -0.03 * np.tile(np.arange(1, state + 1, dtype=np.float32), (inner, 1))
     for i in range(_LAYERS):
         block = f"blk.{i}."
         maker.vector(block + "attn_norm.weight", _WIDTH)
@@ -166,6 +188,46 @@ def _lfm2(maker: _Maker) -> None:
             maker.matrix(block + "shortconv.conv.weight", _WIDTH, 3)
             maker.matrix(block + "shortconv.in_proj.weight", 3 * _WIDTH, _WIDTH)
             maker.matrix(block + "shortconv.out_proj.weight", _WIDTH, _WIDTH)
+
+
+def _qwen3next(maker: _Maker) -> None:
+    """Gated delta net and gated attention by turns, each with experts."""
+    w = maker.writer
+    state, key_heads, value_heads, conv = 16, 2, 4, 4
+    keys, values = state * key_heads, state * value_heads
+    _attention_shape(w, _KV_HEADS)
+    w.add_full_attention_interval(2)
+    w.add_ssm_conv_kernel(conv)
+    w.add_ssm_inner_size(values)
+    w.add_ssm_state_size(state)
+    w.add_ssm_time_step_rank(value_heads)
+    w.add_ssm_group_count(key_heads)
+    maker.expert_shape()
+    for i in range(_LAYERS):
+        block = f"blk.{i}."
+        maker.vector(block + "attn_norm.weight", _WIDTH)
+        maker.vector(block + "post_attention_norm.weight", _WIDTH)
+        maker.experts(block)
+        if i % 2:
+            maker.attention(block, norms=True, gated=True)
+            continue
+        maker.matrix(block + "attn_qkv.weight", 2 * keys + values, _WIDTH)
+        maker.matrix(block + "attn_gate.weight", values, _WIDTH)
+        maker.matrix(block + "ssm_conv1d.weight", 2 * keys + values, conv)
+        maker.matrix(block + "ssm_ba.weight", 2 * value_heads, _WIDTH)
+        maker.vector(block + "ssm_dt.bias", value_heads, -2.0)
+        maker.vector(block + "ssm_a", value_heads, -0.1)  # slow, as mamba's
+        maker.vector(block + "ssm_norm.weight", state)
+        maker.matrix(block + "ssm_out.weight", _WIDTH, values)
+
+
+_KINDS: dict[Kind, Callable[[_Maker], None]] = {
+    "llama": _llama,
+    "gemma3": _gemma3,
+    "mamba": _mamba,
+    "lfm2": _lfm2,
+    "qwen3next": _qwen3next,
+}
 
 
 def write_unquantized(source: Path, target: Path) -> None:
