@@ -31,6 +31,11 @@ _KV_TYPES = {
 _NO_DEVICES = (ctypes.c_void_p * 1)(None)
 _LOG_WARN, _LOG_ERROR, _LOG_CONT = 3, 4, 5
 _GPU, _INTEGRATED = 1, 2  # enum ggml_backend_dev_type
+_FLASH: dict[bool | None, int] = {
+    None: _c.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    False: _c.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    True: _c.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+}
 
 
 class Log:
@@ -114,9 +119,11 @@ def new_context(
     unified: bool,
     swa_full: bool,
     kv_type: KvType,
+    flash: bool | None = None,
 ) -> Context | None:
     """A context with one cache of `cells` for all sequences, or (not `unified`) an own one for each
-    of an equal share of them. None where memory does not suffice."""
+    of an equal share of them. Flash attention is the library's choice where `flash` is None. None
+    where memory does not suffice."""
     params: Any = _c.llama_context_default_params()
     params.n_ctx = cells
     params.n_seq_max = sequences
@@ -128,6 +135,7 @@ def new_context(
     params.n_threads_batch = threads
     params.kv_unified = unified
     params.swa_full = swa_full
+    params.flash_attn_type = _FLASH[flash]
     params.no_perf = True
     params.type_k = params.type_v = _KV_TYPES[kv_type]
     if kv_type is not KvType.F16:  # only flash attention reads quantized values
