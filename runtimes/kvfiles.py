@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
+import re
 import struct
 import tempfile
 import time
@@ -32,6 +32,9 @@ _MAGIC = b"RUNKV\x00\x00\x01"
 # magic, model, key, parent, kind, end, tokens, payload bytes; then the checksum of all the rest
 _FIXED = struct.Struct("<8s16s16s16sBIIQ")
 _CHECK = struct.Struct("<I")
+# What is ours has names like these; everything else in a folder is somebody's.
+_FOLDER_NAME = re.compile(r"[0-9a-f]{32}")
+_FILE_NAME = re.compile(r"[0-9a-f]{32}\.kv")
 
 
 class Kind(IntEnum):
@@ -57,7 +60,12 @@ class Entry:
 
 def block_key(parent: Key, tokens: Tokens) -> Key:
     """The name of a block: a hash over all tokens before it and its own."""
-    return hashlib.sha256(parent + tokens.tobytes()).digest()[:KEY_BYTES]
+    return hashlib.sha256(parent + token_bytes(tokens)).digest()[:KEY_BYTES]
+
+
+def token_bytes(tokens: Tokens) -> bytes:
+    """Tokens as they are hashed and written, whatever their array looks like."""
+    return tokens.astype("<i4", copy=False).tobytes()
 
 
 def root_key(identity: str) -> Key:
@@ -77,51 +85,72 @@ def write_file(folder: Path, root: Key, entry: Entry, payload: bytes | memoryvie
     fixed = _FIXED.pack(
         _MAGIC, root, entry.key, entry.parent, entry.kind, entry.end, len(entry.tokens), entry.size
     )
-    tokens = entry.tokens.astype("<i4").tobytes()
+    tokens = token_bytes(entry.tokens)
     check = _CHECK.pack(zlib.crc32(payload, zlib.crc32(tokens, zlib.crc32(fixed))))
-    # mkstemp makes the file readable by its owner only
-    handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    _write_whole(folder / file_name(entry.key), fixed, check, tokens, payload)
+    return len(fixed) + len(check) + len(tokens) + entry.size
+
+
+def _write_whole(path: Path, *parts: bytes | memoryview) -> None:
+    """All of a file or nothing, readable by its owner only."""
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            for part in (fixed, check, tokens, payload):
+            for part in parts:
                 file.write(part)
-        Path(name).replace(folder / file_name(entry.key))
+        Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
-    return len(fixed) + len(check) + len(tokens) + entry.size
 
 
 def read_entry(path: Path, root: Key) -> Entry:
     """What a file says it holds, as far as that can be told without reading all of it. Raises
     FileUnusable, OSError."""
     with path.open("rb") as file:
-        entry, _ = _read_head(file.read(_FIXED.size + _CHECK.size), root, path)
-        tokens = np.frombuffer(file.read(4 * len(entry.tokens)), "<i4").astype(np.int32)
-        expected = _FIXED.size + _CHECK.size + 4 * len(entry.tokens) + entry.size
-        if len(tokens) != len(entry.tokens) or os.fstat(file.fileno()).st_size != expected:
+        head = _read_head(file.read(_FIXED.size + _CHECK.size), root, path)
+        if os.fstat(file.fileno()).st_size != head.start + head.size:
             raise FileUnusable("it was cut short")
-    if entry.kind is Kind.BLOCK and block_key(entry.parent, tokens) != entry.key:
+        tokens = np.frombuffer(file.read(4 * head.count), "<i4").astype(np.int32)
+    if head.kind is Kind.BLOCK and block_key(head.parent, tokens) != head.key:
         raise FileUnusable("its tokens are not those of its name")
-    return Entry(entry.kind, entry.key, entry.parent, tokens, entry.end, entry.size)
+    return Entry(head.kind, head.key, head.parent, tokens, head.end, head.size)
 
 
 def read_payload(folder: Path, root: Key, entry: Entry) -> bytes:
     """The memory an entry stands for, every byte checked. Raises FileUnusable, OSError."""
     path = folder / file_name(entry.key)
     data = path.read_bytes()
-    start = _FIXED.size + _CHECK.size
-    found, check = _read_head(data[:start], root, path)
     view = memoryview(data)
-    if zlib.crc32(view[start:], zlib.crc32(view[: _FIXED.size])) != check:
+    head = _read_head(data[: _FIXED.size + _CHECK.size], root, path)
+    rest = view[_FIXED.size + _CHECK.size :]
+    if zlib.crc32(rest, zlib.crc32(view[: _FIXED.size])) != head.check:
         raise FileUnusable("its checksum is wrong")
-    if (found.kind, found.end, found.size) != (entry.kind, entry.end, entry.size):
+    if (head.kind, head.end, head.size) != (entry.kind, entry.end, entry.size):
         raise FileUnusable("it holds something else")
-    return data[start + 4 * len(found.tokens) :]
+    if len(data) != head.start + head.size:
+        raise FileUnusable("it makes no sense")
+    return data[head.start :]
 
 
-def _read_head(head: bytes, root: Key, path: Path) -> tuple[Entry, int]:
+@dataclass(frozen=True, slots=True)
+class _Head:
+    kind: Kind
+    key: Key
+    parent: Key
+    end: int
+    count: int
+    size: int
+    check: int
+
+    @property
+    def start(self) -> int:
+        """Where the payload begins."""
+        return _FIXED.size + _CHECK.size + 4 * self.count
+
+
+def _read_head(head: bytes, root: Key, path: Path) -> _Head:
     if len(head) < _FIXED.size + _CHECK.size:
         raise FileUnusable("it was cut short")
     fields: tuple[bytes, bytes, bytes, bytes, int, int, int, int] = _FIXED.unpack_from(head)
@@ -133,7 +162,7 @@ def _read_head(head: bytes, root: Key, path: Path) -> tuple[Entry, int]:
     if count > end:
         raise FileUnusable("it makes no sense")
     check = int.from_bytes(head[_FIXED.size : _FIXED.size + _CHECK.size], "little")
-    return Entry(Kind(kind), key, parent, np.empty(count, np.int32), end, size), check
+    return _Head(Kind(kind), key, parent, end, count, size, check)
 
 
 def file_name(key: Key) -> str:
@@ -150,10 +179,7 @@ def open_folder(top: Path, root: Key, about: dict[str, str]) -> Path:
         missing.mkdir(mode=0o700, exist_ok=True)
     note = folder / ABOUT
     if not note.exists():
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            json.dump(about, file)
-        Path(name).replace(note)
+        _write_whole(note, json.dumps(about).encode())
     return folder
 
 
@@ -172,9 +198,14 @@ def scan(folder: Path, root: Key) -> Iterator[Entry]:
 def _files(folder: Path) -> list["os.DirEntry[str]"]:
     try:
         with os.scandir(folder) as items:
-            return [i for i in items if i.name.endswith(SUFFIX)]
+            return [i for i in items if _FILE_NAME.fullmatch(i.name) and not i.is_dir()]
     except OSError:
         return []
+
+
+def keys(folder: Path) -> set[Key]:
+    """What a model's folder has files of."""
+    return {bytes.fromhex(item.name.removesuffix(SUFFIX)) for item in _files(folder)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +222,7 @@ class FolderUse:
 def usage(top: Path) -> list[FolderUse]:
     """What the cache holds, by model; the largest first."""
     found: list[FolderUse] = []
-    for folder in (p for p in _folders(top) if len(p.name) == 2 * KEY_BYTES):
+    for folder in _folders(top):
         stats = _stats(folder)
         try:
             about = {str(k): str(v) for k, v in json.loads((folder / ABOUT).read_text()).items()}
@@ -206,7 +237,7 @@ def usage(top: Path) -> list[FolderUse]:
 
 def _folders(top: Path) -> list[Path]:
     try:
-        return [p for p in top.iterdir() if p.is_dir()]
+        return [p for p in top.iterdir() if _FOLDER_NAME.fullmatch(p.name) and p.is_dir()]
     except OSError:
         return []
 
@@ -232,8 +263,8 @@ def prune(top: Path, budget: int, retention_s: float, now: float | None = None) 
                 removed += _remove(path)
             else:
                 kept.append((used, size, path))
-        for left in folder.glob("*.tmp"):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # another process may remove the folder meanwhile
+            for left in folder.glob("tmp*.tmp"):
                 if now - left.stat().st_mtime > 3600:
                     left.unlink()
     total = sum(size for _, size, _ in kept)
@@ -246,8 +277,11 @@ def prune(top: Path, budget: int, retention_s: float, now: float | None = None) 
 
 
 def purge(folder: Path) -> None:
-    """Remove a model's folder. Raises OSError."""
-    shutil.rmtree(folder)
+    """Remove a model's files, and its folder unless something else is in it. Raises OSError."""
+    for item in (*(Path(i.path) for i in _files(folder)), *folder.glob("tmp*.tmp"), folder / ABOUT):
+        item.unlink(missing_ok=True)  # a running server removes and writes at the same time
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _remove(path: Path) -> int:
