@@ -8,9 +8,10 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from runtimes import kvfiles
@@ -45,11 +46,17 @@ class DiskCache:
         self._top, self._spec, self._root = spec.folder, spec, root
         self._about, self._note = about, note
         self._folder: Path | None = None
-        self._writes: deque[_Write] = deque()
         self._reads: deque[_Read] = deque()
+        self._writes: OrderedDict[Key, _Write] = OrderedDict()
+        self._gone: set[Key] = set()
         self._used: dict[Key, None] = {}
+        self._stamp = 0
+        # What is on the disk or queued, as far as this process knows.
+        self._held: set[Key] = set()
         self._queued = 0
         self._written = 0
+        self._pruned = time.monotonic()
+        self._reviewed = False
         self._rest_until = 0.0
         self._told = False
         self._closing = False
@@ -66,6 +73,7 @@ class DiskCache:
             entries = list(kvfiles.scan(self._folder, self._root))
         except OSError as error:
             self._complain(error)
+        self._held = {entry.key for entry in entries}
         self._thread.start()
         return entries
 
@@ -75,35 +83,61 @@ class DiskCache:
         """Queue an entry; dropped where too much waits already or the disk rests."""
         with self._wake:
             resting = time.monotonic() < self._rest_until
-            if self._folder is None or resting or self._queued + entry.size > _QUEUE_BYTES:
+            full = self._queued + entry.size > _QUEUE_BYTES
+            if resting or full or self._closing or entry.key in self._writes:
                 return
-            self._writes.append(_Write(entry, payload))
+            self._writes[entry.key] = _Write(entry, payload)
+            self._held.add(entry.key)
+            self._gone.discard(entry.key)
             self._queued += entry.size
-            self._wake.notify()
+            self._wake.notify_all()
+
+    def holds(self, key: Key) -> bool:
+        """Whether the disk has an entry, or will. Other processes may have removed it since."""
+        with self._wake:
+            return key in self._held
+
+    def reviewed(self) -> bool:
+        """Whether `holds` may have changed for many since this was asked last."""
+        with self._wake:
+            reviewed, self._reviewed = self._reviewed, False
+            return reviewed
 
     def read(self, entry: Entry, deliver: Callable[[bytes | None], None]) -> None:
         """Queue a read; `deliver` is called on the disk's thread, with None where the file is gone
         or bad."""
         with self._wake:
-            self._reads.append(_Read(entry, deliver))
-            self._wake.notify()
+            if not self._closing:
+                self._reads.append(_Read(entry, deliver))
+                self._wake.notify_all()
+                return
+        deliver(None)
 
     def touch(self, key: Key) -> None:
-        """Take note that an entry was used."""
+        """Take note that an entry was used, after all others."""
         with self._wake:
-            self._used[key] = None
+            if key in self._held:
+                self._used.pop(key, None)
+                self._used[key] = None
 
     def remove(self, key: Key) -> None:
-        """Remove an entry's file."""
-        if self._folder is not None:
-            with contextlib.suppress(OSError):
-                (self._folder / kvfiles.file_name(key)).unlink()
+        """Have an entry's file removed."""
+        with self._wake:
+            self._unqueue(key)
+            self._held.discard(key)
+            self._used.pop(key, None)
+            self._gone.add(key)
+            self._wake.notify_all()
+
+    def _unqueue(self, key: Key) -> None:
+        if (write := self._writes.pop(key, None)) is not None:
+            self._queued -= write.entry.size
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all that was queued is written; False where it took longer."""
+        """Wait until all that was queued is done; False where it took longer."""
         end = time.monotonic() + timeout
         with self._wake:
-            while self._writes or self._reads or self._busy:
+            while self._writes or self._reads or self._gone or self._busy:
                 if not self._wake.wait(max(0.0, end - time.monotonic())):
                     return False
         return True
@@ -119,68 +153,83 @@ class DiskCache:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        pruned = time.monotonic()
-        while True:
-            task = self._next()
-            if task is None:
-                return
-            if isinstance(task, _Read):
-                task.deliver(self._load(task.entry))
-            elif isinstance(task, _Write):
-                self._store(task)
-            self._touch_all()
-            now = time.monotonic()
-            if self._written > self._spec.size // 20 or now - pruned > _PRUNE_EVERY_S:
-                kvfiles.prune(self._top, self._spec.size, self._spec.retention_s)
-                pruned, self._written = now, 0
+        while (task := self._next()) is not None:
+            task()
+        self._tend()
 
-    def _next(self) -> "_Read | _Write | str | None":
+    def _next(self) -> Callable[[], None] | None:
+        """What to do next: somebody waits for a read."""
         with self._wake:
             self._busy = False
             self._wake.notify_all()
-            while not (self._reads or self._writes or self._closing):
+            while not (self._reads or self._writes or self._gone or self._used or self._closing):
                 if not self._wake.wait(_PRUNE_EVERY_S):
-                    return "prune"
+                    return self._tend
             if self._reads:
                 self._busy = True
-                return self._reads.popleft()
+                return partial(self._answer, self._reads.popleft())
             if self._closing:
                 return None
             self._busy = True
-            write = self._writes.popleft()
+            if not self._writes:
+                return self._tend
+            _, write = self._writes.popitem(last=False)
             self._queued -= write.entry.size
-            return write
+            return partial(self._store, write)
 
-    def _load(self, entry: Entry) -> bytes | None:
-        if self._folder is None:
-            return None
+    def _answer(self, task: _Read) -> None:
+        payload: bytes | None = None
         try:
-            return kvfiles.read_payload(self._folder, self._root, entry)
+            payload = self._load(task.entry)
         except FileUnusable as error:
-            name = kvfiles.file_name(entry.key)
+            name = kvfiles.file_name(task.entry.key)
             self._note(f"the cached KV memory in {name} cannot be used: {error}; it is removed")
-            self.remove(entry.key)
-        except OSError:
-            pass  # another process removed it, or the disk fails: computing always works
-        return None
+            self.remove(task.entry.key)
+        except (OSError, MemoryError):
+            # another process removed it, or the disk fails: computing always works
+            with self._wake:
+                self._held.discard(task.entry.key)
+        task.deliver(payload)
+
+    def _load(self, entry: Entry) -> bytes:
+        with self._wake:
+            queued, gone = self._writes.get(entry.key), entry.key in self._gone
+        if queued is not None:
+            return queued.payload
+        if self._folder is None or gone:
+            raise FileNotFoundError
+        return kvfiles.read_payload(self._folder, self._root, entry)
 
     def _store(self, task: _Write) -> None:
-        assert self._folder is not None
         try:
-            self._written += kvfiles.write_file(self._folder, self._root, task.entry, task.payload)
-        except FileNotFoundError as error:
-            try:  # somebody emptied the cache: begin it again
-                self._folder = kvfiles.open_folder(self._top, self._root, self._about)
-            except OSError:
-                self._complain(error)
+            self._put(task)
         except OSError as error:
+            with self._wake:
+                self._held.discard(task.entry.key)
             self._complain(error)
+        if self._written > self._spec.size // 20 or self._overdue:
+            self._tend()
+
+    def _put(self, task: _Write) -> None:
+        if self._folder is not None:
+            with contextlib.suppress(FileNotFoundError):  # somebody emptied the cache: begin again
+                self._written += kvfiles.write_file(
+                    self._folder, self._root, task.entry, task.payload
+                )
+                return
+        self._folder = kvfiles.open_folder(self._top, self._root, self._about)
+        with self._wake:
+            self._held = {task.entry.key, *self._writes}
+            self._reviewed = True
+        self._written += kvfiles.write_file(self._folder, self._root, task.entry, task.payload)
 
     def _complain(self, error: OSError) -> None:
         with self._wake:
             self._rest_until = time.monotonic() + _REST_S
+            self._held.difference_update(self._writes)
             self._writes.clear()
             self._queued = 0
+            self._reviewed = True
         if not self._told:
             self._told = True
             self._note(
@@ -188,10 +237,36 @@ class DiskCache:
                 "Everything else works; free space or turn it off with --no-disk-cache."
             )
 
-    def _touch_all(self) -> None:
+    # ------------------------------------------------------------------ upkeep
+
+    @property
+    def _overdue(self) -> bool:
+        return time.monotonic() - self._pruned > _PRUNE_EVERY_S
+
+    def _tend(self) -> None:
+        """Remove what is to go, stamp what was used, and now and then keep the budget."""
         with self._wake:
-            used, self._used = self._used, {}
-        if self._folder is not None:
-            for key in used:
-                with contextlib.suppress(OSError):
-                    os.utime(self._folder / kvfiles.file_name(key))
+            gone, self._gone = self._gone, set()
+            used = [key for key in self._used if key not in self._writes]
+            self._used = {key: None for key in self._used if key in self._writes}
+        if self._folder is None:
+            return
+        for key in gone:
+            with contextlib.suppress(OSError):
+                (self._folder / kvfiles.file_name(key)).unlink()
+        for key in used:
+            # stamps of their own, since a file system's clock has coarse ticks
+            self._stamp = max(time.time_ns(), self._stamp + 1000)
+            with contextlib.suppress(OSError):
+                path = self._folder / kvfiles.file_name(key)
+                os.utime(path, ns=(self._stamp, self._stamp))
+        if self._written > self._spec.size // 20 or self._overdue:
+            self._prune(self._folder)
+
+    def _prune(self, folder: Path) -> None:
+        kvfiles.prune(self._top, self._spec.size, self._spec.retention_s)
+        self._pruned, self._written = time.monotonic(), 0
+        found = kvfiles.keys(folder)
+        with self._wake:
+            self._held &= found | self._writes.keys()
+            self._reviewed = True
