@@ -8,13 +8,22 @@ checkpoints. Blocks form a tree: only full ones have children.
 import hashlib
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from runtimes.diskcache import DiskCache
-from runtimes.kvfiles import KEY_BYTES, Entry, Key, Kind, Tokens, block_key, root_key
+from runtimes.kvfiles import (
+    KEY_BYTES,
+    Entry,
+    Key,
+    Kind,
+    Tokens,
+    block_key,
+    root_key,
+    token_bytes,
+)
 from runtimes.radix import common_prefix
 
 BLOCK = 256
@@ -53,7 +62,8 @@ class BlockStore:
         self._restored = [0, 0]
         self.arrived = threading.Condition()
         for entry in disk.open() if disk is not None else ():
-            self._enter(entry)
+            if _in_place(entry):
+                self._enter(entry)
 
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
@@ -97,8 +107,8 @@ class BlockStore:
         """The deepest checkpoint of a prefix of `tokens` with a length in (least, limit]."""
         best: Entry | None = None
         hashed, at = hashlib.sha256(b"checkpoint" + self.root), 0
-        data = tokens.tobytes()
-        for length in sorted(n for n in self._lengths if n <= limit):
+        data = token_bytes(tokens)
+        for length in sorted(n for n in self._lengths if n <= min(limit, len(tokens))):
             hashed.update(data[4 * at : 4 * length])
             at = length
             entry = self._entries.get(hashed.copy().digest()[:KEY_BYTES])
@@ -109,15 +119,16 @@ class BlockStore:
     def checkpoint_key(self, tokens: Tokens) -> Key:
         """The name of the checkpoint at the end of `tokens`."""
         hashed = hashlib.sha256(b"checkpoint" + self.root)
-        hashed.update(tokens.tobytes())
+        hashed.update(token_bytes(tokens))
         return hashed.digest()[:KEY_BYTES]
 
     # ------------------------------------------------------------------ changes
 
     def add_block(self, parent: Key, tokens: Tokens, end: int, payload: bytes) -> Key:
-        """Keep the attention memory of `tokens`, the last of which ends at position `end`."""
+        """Keep the attention memory of `tokens`, the last of which ends at position `end`; not
+        where what comes before them is not kept, since nobody could ever ask for it."""
         key = block_key(parent, tokens)
-        if key not in self._entries:
+        if key not in self._entries and (parent == self.root or parent in self._entries):
             for other in list(self._children.get((parent, int(tokens[0])), ())):
                 old = self._entries[other]
                 shorter = len(old.tokens) < len(tokens)
@@ -140,22 +151,57 @@ class BlockStore:
         entry, shared = self._best_child(parent, tokens)
         return entry is not None and shared == len(tokens)
 
-    def touch(self, entries: Sequence[Entry | Key]) -> None:
-        """Take note of use; deepest first, so that no block is kept longer than what it needs."""
-        for item in reversed(entries):
-            key = item.key if isinstance(item, Entry) else item
+    def touch(self, entries: Sequence[Entry]) -> None:
+        """Take note of the use of a path, or of its end; deepest first, so that no block is kept
+        longer than what it needs."""
+        chain = [entry.key for entry in reversed(entries)]
+        first = next((e for e in entries if e.kind is Kind.BLOCK), None)
+        chain += self._before(first) if first is not None else ()
+        for key in chain:
             for shelf in self._host.values():
                 shelf.touch(key)
             if self.disk is not None:
                 self.disk.touch(key)
 
+    def touch_path(self, key: Key) -> None:
+        """Take note of the use of a block and all before it."""
+        if (entry := self._entries.get(key)) is not None:
+            self.touch((entry,))
+
+    def _before(self, entry: Entry) -> Iterator[Key]:
+        """The blocks that a block needs, backwards."""
+        above = self._entries.get(entry.parent)
+        while above is not None:
+            yield above.key
+            above = self._entries.get(above.parent)
+
     def _add(self, entry: Entry, payload: bytes) -> None:
-        self._enter(entry)
         if self.disk is not None:
             self.disk.write(entry, payload)
-        for key in self._host[entry.kind].put(entry.key, payload):
-            if self.disk is None and key in self._entries:
+            if self.disk.reviewed():
+                self._forget_lost()
+        self._enter(entry)
+        self._shelve(entry, payload)
+
+    def _shelve(self, entry: Entry, payload: bytes) -> None:
+        """Keep a payload at hand. Where a path is longer than the shelf its beginning stays: the
+        rest would be of no use without."""
+        shelf = self._host[entry.kind]
+        gone = [] if shelf.put(entry.key, payload) else [entry.key]
+        for key in self._before(entry) if entry.kind is Kind.BLOCK else ():
+            shelf.touch(key)
+        for key in gone + shelf.trim():
+            if not self._on_disk(key) and key in self._entries:
                 self._drop(self._entries[key], with_file=False)
+
+    def _on_disk(self, key: Key) -> bool:
+        return self.disk is not None and self.disk.holds(key)
+
+    def _forget_lost(self) -> None:
+        """Forget what left the disk without our doing: it was pruned, or could not be written."""
+        for entry in list(self._entries.values()):
+            if self.in_host(entry) is None and not self._on_disk(entry.key):
+                self._drop(entry, with_file=False)
 
     def _enter(self, entry: Entry) -> None:
         self._entries[entry.key] = entry
@@ -168,7 +214,12 @@ class BlockStore:
     def forget(self, entry: Entry) -> None:
         """An entry's payload is gone."""
         if entry.key in self._entries:
-            self._drop(entry, with_file=False)
+            self._drop(self._entries[entry.key], with_file=False)
+
+    def discard(self, entry: Entry) -> None:
+        """An entry's payload is not what it should be: nobody shall get it again."""
+        if entry.key in self._entries:
+            self._drop(self._entries[entry.key], with_file=True)
 
     def _drop(self, entry: Entry, *, with_file: bool) -> None:
         del self._entries[entry.key]
@@ -200,7 +251,7 @@ class BlockStore:
     def keep(self, entry: Entry, payload: bytes) -> None:
         """A payload came from the disk; keep it at hand."""
         if entry.key in self._entries:
-            self._host[entry.kind].put(entry.key, payload)
+            self._shelve(entry, payload)
 
     def wait(self, timeout: float, ready: Callable[[], bool]) -> None:
         """Wait until something arrives from the disk for which `ready` holds."""
@@ -210,6 +261,14 @@ class BlockStore:
     def close(self) -> None:
         if self.disk is not None:
             self.disk.close()
+
+
+def _in_place(entry: Entry) -> bool:
+    """Whether an entry from the disk is one that this module would make."""
+    count = len(entry.tokens)
+    if entry.kind is Kind.CHECKPOINT:
+        return count == 0 < entry.end
+    return 0 < count <= BLOCK and (entry.end - count) % BLOCK == 0
 
 
 class _Shelf:
@@ -230,16 +289,21 @@ class _Shelf:
         if key in self._payloads:
             self._payloads.move_to_end(key)
 
-    def put(self, key: Key, payload: bytes) -> list[Key]:
-        """Returns the keys whose payloads had to go, the new one's own if it is too large."""
+    def put(self, key: Key, payload: bytes) -> bool:
+        """Keep a payload, until `trim`. False where it is larger than the whole shelf."""
         self.remove(key)
+        if len(payload) > self._budget:
+            return False
         self._payloads[key] = payload
         self.size += len(payload)
+        return True
+
+    def trim(self) -> list[Key]:
+        """Keep the budget. Returns the keys whose payloads had to go."""
         gone: list[Key] = []
         while self.size > self._budget:
-            oldest, old = self._payloads.popitem(last=False)
-            self.size -= len(old)
-            gone.append(oldest)
+            gone.append(next(iter(self._payloads)))
+            self.remove(gone[-1])
         return gone
 
     def remove(self, key: Key) -> None:
@@ -285,6 +349,8 @@ class Fetch:
         slot = self._slots[self._taken]
         self._taken += 1
         payload, slot.payload = slot.payload, None
+        if payload is None:  # somebody may have computed it again meanwhile
+            payload, slot.from_disk = self._store.in_host(slot.entry), False
         if payload is None:
             self._store.forget(slot.entry)
         else:

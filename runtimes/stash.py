@@ -92,6 +92,9 @@ class Stash:
     def flush(self, handle: Handle) -> None:
         """Copy all of a sequence, before it goes."""
         if self._x.caps.piece:
+            progress = self._progress.get(handle)
+            if progress is not None and any(k not in self._store for k in progress.keys[1:]):
+                self.forget(handle)  # the store has lost some of it since
             while self._copy(handle, whole=True):
                 pass
             self._done(handle)
@@ -99,7 +102,7 @@ class Stash:
     def _done(self, handle: Handle) -> None:
         self._wanted.pop(handle, None)
         if (progress := self._progress.get(handle)) is not None:
-            self._store.touch(progress.keys)
+            self._store.touch_path(progress.keys[-1])
 
     def _copy(self, handle: Handle, *, whole: bool) -> bool:
         """Copy the next piece; False where there is none, or it cannot be had."""
