@@ -91,12 +91,12 @@ class Job:
         self.handle, self.computed = handle, length
         self.state = JobState.PREFILL if self.pending else JobState.DECODE
         self.stops |= {p for p in self.checkpoints if p > length}
-        if length < len(self.prompt):
-            self.kept_logits = None
 
     def settle(self) -> None:
         """All that could be reused is in place."""
         self.restoring = None
+        if self.computed < len(self.prompt):
+            self.kept_logits = None
         self.state = JobState.PREFILL if self.pending else JobState.DECODE
         if not self.settled:
             self.settled = True

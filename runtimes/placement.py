@@ -49,11 +49,16 @@ class Placement:
         self._residents.bring_back(
             job.known, self.live(job).length, lambda cells: self._make_room(cells, running)
         )
-        source = self._best_source(job)
+        limit = self._limit(job)
+        source = self._finder.best(job.known, limit)
         need = len(job.known) - source.live + min(job.max_tokens, RESERVED_ANSWER)
         if not self._make_room(need, running, source.handle) and running:
             return False
         handle, length = self._begin(source, running)
+        if handle is None and not source.entries:
+            # a window that live sequences have lost may have been kept
+            source = self._finder.stored(job.known, limit, Source()) or Source()
+            handle, length = self._begin(source, running)
         if handle is None:
             source, length = Source(), 0
             handle = self._fresh(running)
@@ -73,11 +78,11 @@ class Placement:
                 break
         return free >= cells
 
-    def _best_source(self, job: Job) -> Source:
-        """What to continue. One token is always left to compute, unless the logits at the prompt's
-        end were kept."""
+    def _limit(self, job: Job) -> int:
+        """How much can be reused. One token is always left to compute, unless the logits at the
+        prompt's end were kept."""
         kept = self._grid == 1 and job.take_kept_logits(self._tree)
-        return self._finder.best(job.known, len(job.known) if kept else len(job.known) - 1)
+        return len(job.known) if kept else len(job.known) - 1
 
     def live(self, job: Job) -> Source:
         """The most of the job's tokens that a live sequence can be continued from."""
@@ -89,14 +94,13 @@ class Placement:
         are no forks."""
         if source.handle is None:
             return self._fresh(running), 0
-        idle = source.handle in self._residents
+        if idle := source.handle in self._residents:
+            self._residents.use(source.handle)
         if source.entries and self._caps.checkpoints:
             return self._borrow(source.handle, source.live, running), 0
-        if idle:
-            self._residents.use(source.handle)
-            if source.live == self._tree.length(source.handle):
-                self._residents.take(source.handle)
-                return source.handle, source.live
+        if idle and source.live == self._tree.length(source.handle):
+            self._residents.take(source.handle)
+            return source.handle, source.live
         if not self._caps.forks:
             return (self._cut_to(source.handle, source.live) if idle else None), source.live
         if not self._spare_handle(running, keep=source.handle):
@@ -159,17 +163,33 @@ class Placement:
                 return False
             job.computed = entry.end
             return True
-        at = entry.end - len(entry.tokens)
-        for tokens, piece in unpack(payload):
+        at, wanted = entry.end - len(entry.tokens), job.restoring.length
+        pieces = self._pieces(entry, payload)
+        for tokens, piece in pieces:
+            if at >= wanted:
+                break  # what follows is of other tokens
             if not self._load(job, at, at + tokens, piece, running):
                 return False
             at = job.computed = at + tokens
-        wanted = job.restoring.length
+        if not pieces:
+            return False
         if at > wanted and self._caps.cut is Cut.ANY:
             if not self._x.cut(job.handle, wanted):
                 return False
             job.computed = wanted
         return True
+
+    def _pieces(self, entry: Entry, payload: bytes) -> list[tuple[int, memoryview]]:
+        """What a block's payload consists of; nothing where it is not one."""
+        try:
+            pieces = unpack(payload)
+        except ValueError:
+            pieces = []
+        if sum(tokens for tokens, _ in pieces) == len(entry.tokens):
+            return pieces
+        assert self._store is not None
+        self._store.discard(entry)
+        return []
 
     def _load(
         self, job: Job, start: int, end: int, piece: memoryview, running: Sequence[Job]
@@ -183,9 +203,12 @@ class Placement:
         return True
 
     def _settle(self, job: Job, *, whole: bool) -> None:
-        """A job has what it can get. Memory without its checkpoint is good for nothing."""
+        """A job has what it can get. Memory without its checkpoint, or that should have been cut,
+        is good for nothing."""
         assert job.handle is not None
-        if not whole and self._caps.checkpoints:
+        assert job.restoring is not None
+        beyond = job.computed > job.restoring.length
+        if not whole and (self._caps.checkpoints or beyond):
             self._residents.close(job.handle)
             job.handle, job.computed = self._x.open(), 0
             self._tree.open(job.handle)

@@ -40,11 +40,15 @@ class Finder:
     def best(self, tokens: Tokens, limit: int) -> Source:
         """The most of `tokens`, up to `limit`, that can be had without computing it."""
         live = self.live(tokens, limit)
+        return self.stored(tokens, limit, live) or live
+
+    def stored(self, tokens: Tokens, limit: int, live: Source) -> Source | None:
+        """What the store has beyond a `live` source, if that is worth its while."""
         if self._store is None:
-            return live
+            return None
         if self._caps.checkpoints:
-            return self._from_checkpoint(self._store, tokens, live, limit) or live
-        return self._from_blocks(self._store, tokens, live, limit) or live
+            return self._from_checkpoint(self._store, tokens, live, limit)
+        return self._from_blocks(self._store, tokens, live, limit)
 
     def _whole(self, tokens: Tokens, limit: int) -> Iterator[Source]:
         for match in self._tree.ends_on(tokens):

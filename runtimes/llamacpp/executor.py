@@ -203,11 +203,13 @@ class LlamaExecutor:
         return True
 
     def unpark(self, handle: Handle) -> bool:
-        if not c.state_set(self._context, handle, self._parked[handle], c.ON_DEVICE):
+        done = c.state_set(self._context, handle, self._parked[handle], c.ON_DEVICE)
+        if not done or not self._holds(handle, self._length[handle]):
+            c.seq_remove(self._memory, handle)
             return False
         del self._parked[handle]
         self._pin(handle)
-        return self._holds(handle, self._length[handle])
+        return True
 
     # ------------------------------------------------------------------ an end, and pins
 

@@ -1,158 +1,25 @@
 """What goes into the next step, and what continues what, on an executor of plain lists."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.chat import Sampling
-from runtimes.base import Caps, CellsExhausted, Cut, Handle, Pick, Row
+from runtimes.base import CellsExhausted, Cut
 from runtimes.jobs import Job, JobState
-from runtimes.sampling import Sampler
 from runtimes.scheduler import MIN_SHARED, Scheduler
-
-
-@dataclass
-class Ledger:
-    """An executor that keeps the tokens of each sequence, and counts cells as shared ones do."""
-
-    caps: Caps
-    held: dict[Handle, list[int]] = field(default_factory=dict[Handle, list[int]])
-    forks: int = 0
-    unready: set[Handle] = field(default_factory=set[Handle])
-    parked: dict[Handle, list[int]] = field(default_factory=dict[Handle, list[int]])
-
-    def open(self) -> Handle:
-        handle = min(set(range(self.caps.max_sequences)) - set(self.held))
-        self.held[handle] = []
-        return handle
-
-    def fork(self, source: Handle, length: int) -> Handle | None:
-        if self.caps.cut is Cut.NONE and length != len(self.held[source]):
-            return None
-        handle = self.open()
-        self.held[handle] = self.held[source][:length]
-        self.forks += 1
-        return handle
-
-    def cut(self, handle: Handle, length: int) -> bool:
-        del self.held[handle][length:]
-        return True
-
-    def share(self, source: Handle, target: Handle, start: int, end: int) -> bool:
-        assert self.held[source][start:end] == self.held[target][start:end]
-        return True
-
-    def borrow(self, source: Handle, length: int) -> Handle | None:
-        handle = self.open()
-        self.held[handle] = self.held[source][:length]
-        self.unready.add(handle)
-        return handle
-
-    def save(self, handle: Handle, start: int, end: int) -> memoryview | None:
-        piece = self.held[handle][start:end]
-        return (
-            memoryview(np.array(piece, np.int32).tobytes()) if len(piece) == end - start else None
-        )
-
-    def load(self, handle: Handle, start: int, end: int, piece: memoryview) -> bool:
-        tokens = np.frombuffer(piece, np.int32)
-        assert len(tokens) == end - start
-        if start != len(self.held[handle]) or self.cells() + end - start > self.caps.cells:
-            return False
-        self.held[handle] += [int(t) for t in tokens]
-        if self.caps.checkpoints:
-            self.unready.add(handle)
-        return True
-
-    def checkpoint(self, handle: Handle) -> memoryview | None:
-        if not self.caps.checkpoints:
-            return None
-        return memoryview(np.array(self.held[handle], np.int32).tobytes())
-
-    def restore(self, handle: Handle, length: int, checkpoint: memoryview) -> bool:
-        tokens = [int(t) for t in np.frombuffer(checkpoint, np.int32)]
-        assert len(tokens) == length
-        if self.caps.piece:
-            assert self.held[handle][:length] == tokens, "a checkpoint of other tokens"
-        self.held[handle] = tokens
-        self.unready.discard(handle)
-        return True
-
-    def park(self, handle: Handle) -> bool:
-        self.parked[handle] = self.held[handle]
-        self.held[handle] = []
-        return True
-
-    def unpark(self, handle: Handle) -> bool:
-        if self.cells() + len(self.parked[handle]) > self.caps.cells:
-            return False
-        self.held[handle] = self.parked.pop(handle)
-        return True
-
-    def close(self, handle: Handle) -> None:
-        del self.held[handle]
-        self.unready.discard(handle)
-        self.parked.pop(handle, None)
-
-    def step(self, rows: Sequence[Row], pick: Pick) -> None:
-        new = sum(len(row.tokens) for row in rows)
-        if self.cells() + new > self.caps.cells:
-            raise CellsExhausted
-        for row in rows:
-            assert row.position == len(self.held[row.handle])
-            assert row.handle not in self.unready, "computed before its state was there"
-            assert row.handle not in self.parked
-            self.held[row.handle] += [int(t) for t in row.tokens]
-
-    def cells(self) -> int:
-        return len({tuple(t[:i]) for t in self.held.values() for i in range(1, len(t) + 1)})
-
-    def release(self) -> None:
-        pass
-
-
-def ledger(
-    cut: Cut = Cut.ANY, *, cells: int = 4096, sequences: int = 8, forks: bool = True
-) -> Ledger:
-    return Ledger(Caps(cut, forks, forks, sequences, cells, 512, 8, 1000))
-
-
-class Clock:
-    """Seconds that pass when asked."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1
-        return self.now
+from tests.runtimes.ledger import Clock, Ledger, job, ledger, row
 
 
 def scheduler(executor: Ledger, parallel: int = 4, grid: int = 1) -> Scheduler:
     return Scheduler(executor, parallel, Clock(), grid)
 
 
-def job(job_id: int, prompt: Sequence[int], max_tokens: int = 8) -> Job:
-    sampler = Sampler(Sampling(temperature=0), None)
-    return Job(job_id, np.array(prompt, np.int32), max_tokens, sampler)
-
-
 def run(made: Scheduler, executor: Ledger, budget: int = 512) -> None:
     """One step, with token 500 + job id for whoever has read all."""
     made.admit()
     works = made.plan(budget)
-    rows = [
-        Row(
-            w.job.handle if w.job.handle is not None else -1,
-            w.job.known[w.job.computed : w.job.computed + w.count],
-            w.job.computed,
-            False,
-        )
-        for w in works
-    ]
+    rows = [row(work.job, work.count) for work in works]
     executor.step(rows, lambda _: None)
     for work in works:
         made.advance(work)
