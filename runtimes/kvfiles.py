@@ -35,6 +35,7 @@ _CHECK = struct.Struct("<I")
 # What is ours has names like these; everything else in a folder is somebody's.
 _FOLDER_NAME = re.compile(r"[0-9a-f]{32}")
 _FILE_NAME = re.compile(r"[0-9a-f]{32}\.kv")
+_HALF_NAME = re.compile(r"tmp.*\.tmp")
 
 
 class Kind(IntEnum):
@@ -195,10 +196,10 @@ def scan(folder: Path, root: Key) -> Iterator[Entry]:
             continue
 
 
-def _files(folder: Path) -> list["os.DirEntry[str]"]:
+def _files(folder: Path, name: re.Pattern[str] = _FILE_NAME) -> list["os.DirEntry[str]"]:
     try:
         with os.scandir(folder) as items:
-            return [i for i in items if _FILE_NAME.fullmatch(i.name) and not i.is_dir()]
+            return [i for i in items if name.fullmatch(i.name) and not i.is_dir()]
     except OSError:
         return []
 
@@ -263,10 +264,10 @@ def prune(top: Path, budget: int, retention_s: float, now: float | None = None) 
                 removed += _remove(path)
             else:
                 kept.append((used, size, path))
-        with contextlib.suppress(OSError):  # another process may remove the folder meanwhile
-            for left in folder.glob("tmp*.tmp"):
+        for left in _files(folder, _HALF_NAME):
+            with contextlib.suppress(OSError):
                 if now - left.stat().st_mtime > 3600:
-                    left.unlink()
+                    Path(left.path).unlink()
     total = sum(size for _, size, _ in kept)
     for _, size, path in sorted(kept, key=lambda item: item[:2]):
         if total <= budget:
@@ -278,7 +279,8 @@ def prune(top: Path, budget: int, retention_s: float, now: float | None = None) 
 
 def purge(folder: Path) -> None:
     """Remove a model's files, and its folder unless something else is in it. Raises OSError."""
-    for item in (*(Path(i.path) for i in _files(folder)), *folder.glob("tmp*.tmp"), folder / ABOUT):
+    items = [Path(item.path) for item in _files(folder) + _files(folder, _HALF_NAME)]
+    for item in (*items, folder / ABOUT):
         item.unlink(missing_ok=True)  # a running server removes and writes at the same time
     with contextlib.suppress(OSError):
         folder.rmdir()

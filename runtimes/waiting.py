@@ -7,6 +7,8 @@ from runtimes.jobs import Job
 
 # A request that has waited so many times as long as others do goes first.
 PATIENCE = 3.0
+# Nobody is impatient before that.
+_LEAST_S = 0.1
 # Weight of the newest wait in the mean.
 _NEWEST = 0.1
 
@@ -47,11 +49,18 @@ class Queue:
     def order(self, depth: Callable[[Job], int]) -> list[Job]:
         """Whose turn it is, `depth` being how many of a job's tokens are cached."""
         now = self._clock()
+        patience = max(_LEAST_S, PATIENCE * self._usual_wait(now))
 
         def rank(job: Job) -> tuple[float, ...]:
-            waited = now - job.submitted_at
-            if job.generated or (self._mean_wait and waited > PATIENCE * self._mean_wait):
+            if job.generated or now - job.submitted_at > patience:
                 return (0, job.submitted_at)  # preempted, or out of patience
             return (1, job.priority is Priority.BATCH, -depth(job), job.submitted_at)
 
         return sorted(self._jobs, key=rank)
+
+    def _usual_wait(self, now: float) -> float:
+        """How long others wait: those that were admitted lately, or half of those here. The former
+        alone says nothing of a burst, nor of a stream that never waits and passes somebody."""
+        waits = sorted(now - job.submitted_at for job in self._jobs)
+        here = waits[(len(waits) - 1) // 2] if waits else 0.0
+        return max(self._mean_wait, here)
