@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -63,6 +64,8 @@ class LoadedModel(Protocol):
 
 # An engine without work for this long has the leisure to prepare what a request may need.
 _LEISURE_S = 1.0
+# At the end, copying to the store may take so long.
+_PUT_AWAY_S = 1.0
 
 Load = Callable[[LoadSpec, Callable[[float], None]], LoadedModel]
 
@@ -102,6 +105,7 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     reader.start()
     _run(engine, pipe, orders)
     if store is not None:
+        _put_away(engine)
         store.close()
     model.release()
 
@@ -176,6 +180,13 @@ def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> No
             pipe.send(news)
         if not engine.idle:
             pipe.send(engine.step())
+
+
+def _put_away(engine: Engine) -> None:
+    """Whoever stops right after an answer still keeps it, if that does not take long."""
+    end = time.monotonic() + _PUT_AWAY_S
+    while time.monotonic() < end and engine.tidy():
+        pass
 
 
 def _drain(

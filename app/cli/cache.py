@@ -90,7 +90,8 @@ def purge(
             raise SettingsError(
                 f"{use.folder} cannot be removed: {error.strerror or error}."
             ) from error
-    print(f"removed {size_text(sum(use.size for use in uses))} of {len(uses)} models")
+    models = "1 model" if len(uses) == 1 else f"{len(uses)} models"
+    print(f"removed {size_text(sum(use.size for use in uses))} of {models}")
 
 
 def _name(use: "FolderUse") -> str:

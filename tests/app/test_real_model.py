@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,17 +36,16 @@ class Served:
         return int(float(found[1]))
 
 
-@pytest.fixture
-def served(tmp_path: Path, smollm2_path: Path) -> Iterator[Served]:
-    """Nothing but the installed starter model is known to it."""
-    assert smollm2_path.exists()
+@contextmanager
+def serving(home: Path, *arguments: str) -> Iterator[Served]:
+    """A server that knows nothing but the installed starter model."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "runner", "serve", "--port", "0", "--ctx", "4096"],
+        [sys.executable, "-m", "runner", "serve", "--port", "0", "--ctx", "4096", *arguments],
         cwd=ROOT,
         env={
             "PATH": "",
-            "HOME": str(tmp_path),
-            "RUNNER_HOME": str(tmp_path / "runner"),
+            "HOME": str(home),
+            "RUNNER_HOME": str(home / "runner"),
             "HF_HUB_OFFLINE": "1",
         },
         stdout=subprocess.PIPE,
@@ -59,6 +59,14 @@ def served(tmp_path: Path, smollm2_path: Path) -> Iterator[Served]:
         yield Served(found[0], process)
         process.terminate()
         assert process.wait(30) == 0
+
+
+@pytest.fixture
+def served(tmp_path: Path, smollm2_path: Path) -> Iterator[Served]:
+    """One for the test."""
+    assert smollm2_path.exists()
+    with serving(tmp_path) as one:
+        yield one
 
 
 def turn(*texts: str) -> list[ChatCompletionMessageParam]:
@@ -141,6 +149,32 @@ def test_the_next_turn_reads_only_what_is_new(served: Served) -> None:
     assert cached(first) == 0
     assert second.usage is not None
     assert 0.95 * first.usage.prompt_tokens <= cached(second) < second.usage.prompt_tokens
+
+
+@pytest.mark.parametrize("arguments", [(), ("--no-disk-cache",)])
+def test_a_restart_costs_no_reading_unless_the_disk_is_not_to_be_used(
+    tmp_path: Path, smollm2_path: Path, arguments: tuple[str, ...]
+) -> None:
+    assert smollm2_path.exists()
+    replies: list[ChatCompletion] = []
+    for _ in range(2):
+        with serving(tmp_path, *arguments) as one:
+            replies.append(
+                one.client().chat.completions.create(
+                    model=MODEL, messages=turn("Name drawer 14."), temperature=0, max_tokens=12
+                )
+            )
+    first, second = replies
+    assert second.choices[0].message.content
+    assert first.usage is not None
+    kept = list((tmp_path / "runner" / "cache").rglob("*.kv"))
+    if arguments:
+        assert not (tmp_path / "runner" / "cache" / "kv").exists()
+        assert list((tmp_path / "runner").rglob("*.kv")) == []
+        assert cached(second) == 0
+    else:
+        assert len(kept) >= first.usage.prompt_tokens // 256
+        assert cached(second) == first.usage.prompt_tokens - 1
 
 
 def test_a_seed_gives_the_same_text_whatever_else_runs(served: Served) -> None:
