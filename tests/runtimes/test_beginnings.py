@@ -80,7 +80,7 @@ def test_of_a_block_with_another_end_only_the_pieces_of_the_prefix_are_loaded() 
     assert (again.cached, again.computed) == (40, 40)
     assert again.handle is not None
     assert world.x.held[again.handle] == BASE[:40]
-    assert world.x._new.__next__() == 100 + 48  # cells ever taken: three pieces of sixteen
+    assert next(world.x._new) == 100 + 48  # cells ever taken: three pieces of sixteen
 
 
 def test_a_block_refused_halfway_leaves_what_came_before_it() -> None:
@@ -98,6 +98,23 @@ def test_a_block_refused_halfway_leaves_what_came_before_it() -> None:
     assert again.handle is not None
     assert (again.computed, world.x.held[again.handle]) == (32, BASE[:32])
     assert again.restoring is None
+
+
+def test_where_there_is_no_room_for_a_blocks_other_end_nothing_of_it_is_used() -> None:
+    world = World(ledger(piece=64, cells=130))
+    world.run(BASE)
+    world.submit([*range(9000, 9055)], 8)
+    world.forget_live()
+    world.step()
+    again = world.submit([*BASE[:40], 7, 7, 7], 2)
+    world.made.places.start(again, [])  # as if there were room for all 100 tokens of the block
+    world.made.running.append(again)
+    world.made.waiting.remove(again)
+    world.made.restore(1e9)
+    assert again.handle is not None
+    assert (again.computed, world.x.held[again.handle]) == (40, BASE[:40])
+    world.step()
+    assert world.x.held[again.handle] == [*BASE[:40], 7, 7, 7]
 
 
 def test_a_payload_that_is_none_is_forgotten_and_its_tokens_are_computed() -> None:
