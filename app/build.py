@@ -83,6 +83,7 @@ def _pool(catalogue: Catalogue, settings: Settings) -> ModelPool:
             keep_alive_s=settings.keep_alive_s,
             max_queue=settings.max_queue,
             disk=_disk(settings),
+            drafts=settings.draft,
         ),
         log.info,
     )

@@ -61,6 +61,8 @@ class Settings:
     models_dir: Path = Path()
     state_dir: Path = Path()
     cache_dir: Path = Path()
+    draft: bool = True
+    """Whether tokens are guessed from a request's own text where that is faster."""
     disk_cache: bool = True
     """Whether KV memory is kept on disk, so that it survives a restart."""
     disk_cache_bytes: int = 20 << 30
@@ -176,6 +178,7 @@ _RULES: dict[str, _Rule] = {
     "models_dir": _Rule(_folder, "a folder's path"),
     "state_dir": _Rule(_folder, "a folder's path"),
     "cache_dir": _Rule(_folder, "a folder's path"),
+    "draft": _Rule(_boolean, "true or false"),
     "disk_cache": _Rule(_boolean, "true or false"),
     "disk_cache_bytes": _Rule(_bytes, "a size above 0, such as 20GiB or a number of bytes"),
     "cache_retention_h": _Rule(_amount, "a number of hours, 0 or more"),

@@ -4,7 +4,7 @@ go between steps."""
 # A running stream waits this long at most for a chunk of somebody's prompt; a lone prompt is cut
 # into chunks of the second length, which bounds how late a cancel is noticed. Seconds.
 STALL_TARGET = 0.15
-CANCEL_TARGET = 0.5
+CANCEL_TARGET = 1.0
 # Below this width the kernels waste their time on small matrices.
 MIN_CHUNK = 64
 # Weight of the newest measurement.

@@ -81,6 +81,7 @@ class Engine:
         open_quiet: Callable[[], Executor | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         store: BlockStore | None = None,
+        drafts: bool = True,
         encode: Callable[[str], Sequence[int]] | None = None,
     ) -> None:
         self.shared = Room(executor, Scheduler(executor, parallel, clock, store=store))
@@ -91,7 +92,7 @@ class Engine:
         self._clock = clock
         self._store = store
         self._cost = StepCost(executor.caps.max_rows)
-        self._speculation = Speculation(executor.caps)
+        self._speculation = Speculation(executor.caps, wanted=drafts)
         self._copying = DutyCycle(COPY_SHARE)
         self._constraints = ConstraintCompiler(vocab, encode)
         self._stats = EngineStats(cells=executor.caps.cells)

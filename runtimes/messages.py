@@ -31,7 +31,8 @@ class LoadSpec:
     for wider instructions (faster prefill; traps on processors that advertise AMX without allowing
     it). `files` are all of the model's. `gpu_layers` -1 puts as many layers on the GPUs as fit; for
     that cells may be given up, down to `least_context` (0: down to `context`). Memory that has left
-    the cache is kept in `host_cache_bytes` of RAM and on `disk`.
+    the cache is kept in `host_cache_bytes` of RAM and on `disk`. With `drafts`, tokens are guessed
+    from a request's own text where that is faster.
     """
 
     executor: str
@@ -46,6 +47,7 @@ class LoadSpec:
     gpu_layers: int = -1
     host_cache_bytes: int = 0
     disk: DiskSpec | None = None
+    drafts: bool = True
     files: tuple[Path, ...] = ()
     kv_type: KvType = KvType.F16
     least_context: int = 0

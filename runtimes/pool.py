@@ -61,6 +61,7 @@ class PoolSettings:
     keep_alive_s: float = 300.0
     max_queue: int = 256
     disk: DiskSpec | None = None
+    drafts: bool = True
 
     @property
     def wish(self) -> Wish:
@@ -223,6 +224,7 @@ class ModelPool:
             least_context=slot.size.least_context,
             host_cache_bytes=slot.size.host_cache,
             disk=settings.disk,
+            drafts=settings.drafts,
             files=card.files,
         )
         worker = await load_worker(spec, progress, self._note)

@@ -17,8 +17,10 @@ class Speculation:
     Only where a wrong guess can be taken back from memory, and only in steps that read no prompt,
     whose cost says nothing of a draft's."""
 
-    def __init__(self, caps: Caps) -> None:
+    def __init__(self, caps: Caps, *, wanted: bool) -> None:
         self._caps = caps
+        # a wrong guess is taken back, which only a plain cache allows
+        self._possible = wanted and caps.cut is Cut.ANY and caps.forks
         self._cost = VerifyCost()
 
     def observe(self, works: Sequence[Work], seconds: float) -> None:
@@ -29,7 +31,7 @@ class Speculation:
     def extend(self, works: tuple[Work, ...], free_cells: int) -> tuple[Work, ...]:
         """The same step with drafts where they pay."""
         alone = all(w.count == 1 and w.job.state is JobState.DECODE for w in works)
-        if self._caps.cut is not Cut.ANY or not self._caps.forks or not alone:
+        if not self._possible or not alone:
             return works
         planned = Planned(len(works), float(len(works)))
         out: list[Work] = []

@@ -97,6 +97,7 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         context,
         model.quiet,
         store=store,
+        drafts=spec.drafts,
         encode=lambda text: model.encode(text, False, False),
     )
     pipe.send(Ready(vocab, context, caps.cells, model.memory(), model.placement()))

@@ -27,6 +27,10 @@ def serve(
     local_only: Annotated[
         bool | None, typer.Option("--local-only", help="Never send anything elsewhere.")
     ] = None,
+    draft: Annotated[
+        bool | None,
+        typer.Option("--draft/--no-draft", help="Guess tokens from the text so far, or not."),
+    ] = None,
     disk_cache: Annotated[
         bool | None,
         typer.Option(
@@ -49,6 +53,7 @@ def serve(
             "gpu_layers": gpu_layers,
             "api_key": api_key,
             "local_only": local_only,
+            "draft": draft,
             "disk_cache": disk_cache,
             "log_level": log_level,
         }

@@ -1,4 +1,5 @@
-"""The only file that names llama.cpp's C functions (through llama-cpp-python's low-level module).
+"""llama.cpp's C functions (through llama-cpp-python's low-level module); no other file names any,
+but `gpus.py` those of ggml.
 
 Typed, narrow, and without policy. Pitfalls of the C API are handled where they are: callbacks stay
 referenced, NULL is falsy, logits rows live until the next decode.
@@ -8,7 +9,7 @@ import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import llama_cpp
 import llama_cpp.llama_cpp as _module
@@ -30,7 +31,6 @@ _KV_TYPES = {
 }
 _NO_DEVICES = (ctypes.c_void_p * 1)(None)
 _LOG_WARN, _LOG_ERROR, _LOG_CONT = 3, 4, 5
-_GPU, _INTEGRATED = 1, 2  # enum ggml_backend_dev_type
 _FLASH: dict[bool | None, int] = {
     None: _c.LLAMA_FLASH_ATTN_TYPE_AUTO,
     False: _c.LLAMA_FLASH_ATTN_TYPE_DISABLED,
@@ -174,56 +174,14 @@ def has_attention(model: Model) -> bool:
     return not _c.llama_model_is_recurrent(model) or bool(_c.llama_model_is_hybrid(model))
 
 
+def heads(model: Model) -> tuple[int, int]:
+    """How many attention heads there are, and the elements of each."""
+    count = max(1, int(_c.llama_model_n_head(model)))
+    return count, int(_c.llama_model_n_embd(model)) // count
+
+
 def has_decoder(model: Model) -> bool:
     return bool(_c.llama_model_has_decoder(model))
-
-
-class Gpu(NamedTuple):
-    """A device with memory of bytes; `id` is the hardware's own, where it has one."""
-
-    name: str
-    free: int
-    total: int
-    integrated: bool
-    id: str | None
-
-
-class _DeviceProps(ctypes.Structure):
-    """`struct ggml_backend_dev_props`; llama-cpp-python does not declare it."""
-
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("description", ctypes.c_char_p),
-        ("memory_free", ctypes.c_size_t),
-        ("memory_total", ctypes.c_size_t),
-        ("type", ctypes.c_int),
-        ("device_id", ctypes.c_char_p),
-        ("caps", ctypes.c_bool * 5),
-    ]
-
-
-def gpus() -> list[Gpu]:
-    """The graphics processors of this build, with what is free on each now."""
-    # libggml is found through libllama, which is linked to it: also where LLAMA_CPP_LIB_PATH names
-    # another build.
-    library: Any = _c._lib
-    library.ggml_backend_dev_count.restype = ctypes.c_size_t
-    library.ggml_backend_dev_get.restype = ctypes.c_void_p
-    library.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-    library.ggml_backend_dev_get_props.restype = None
-    library.ggml_backend_dev_get_props.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    if not library.ggml_backend_dev_count():
-        _c.llama_backend_init()
-    found: list[Gpu] = []
-    for index in range(library.ggml_backend_dev_count()):
-        props: Any = _DeviceProps()
-        device = library.ggml_backend_dev_get(index)
-        library.ggml_backend_dev_get_props(device, ctypes.byref(props))
-        if props.type in (_GPU, _INTEGRATED):
-            hardware = props.device_id.decode() if props.device_id else None
-            name, free, total = props.name.decode(), props.memory_free, props.memory_total
-            found.append(Gpu(name, free, total, props.type == _INTEGRATED, hardware))
-    return found
 
 
 def build() -> str:

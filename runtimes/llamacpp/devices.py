@@ -67,10 +67,10 @@ def _backend(device: Device) -> str:
 
 def list_devices() -> tuple[Device, ...]:
     """The GPUs as they are now. Starts their drivers in this process."""
-    from runtimes.llamacpp import binding as c
+    from runtimes.llamacpp.gpus import gpus
 
     found: list[Found] = []
-    for gpu in c.gpus():
+    for gpu in gpus():
         # Apple's GPU does not call itself integrated, and shares the memory all the same.
         shares = gpu.integrated or gpu.name.startswith("MTL")
         device = Device(gpu.name, gpu.free, gpu.total, shares)

@@ -39,7 +39,7 @@ class Layout:
     forks: bool = True
     window: int = 0
     attention: bool = True
-    park_cells: int = 0
+    parks: bool = False
 
     @property
     def ids(self) -> int:
@@ -59,7 +59,13 @@ class LlamaExecutor:
     """See the module. Every call must come from the thread that loaded the model."""
 
     def __init__(
-        self, context: c.Context, layout: Layout, vocab_size: int, outputs: int, log: c.Log
+        self,
+        context: c.Context,
+        layout: Layout,
+        vocab_size: int,
+        outputs: int,
+        park_cells: int,
+        log: c.Log,
     ) -> None:
         self._context, self._layout, self._log = context, layout, log
         self._memory = c.memory(context)
@@ -82,7 +88,7 @@ class LlamaExecutor:
             vocab_size=vocab_size,
             piece=layout.piece,
             checkpoints=layout.forks and layout.cut is not Cut.ANY,
-            park_cells=layout.park_cells,
+            park_cells=park_cells,
         )
 
     @property

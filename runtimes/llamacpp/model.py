@@ -5,13 +5,24 @@ from collections.abc import Callable
 from models.errors import DoesNotFit, EngineFailed, ModelInvalid
 from models.fingerprint import fingerprint
 from models.fit import IDLE_SEQUENCES, IDLE_STATES
+from models.kv import KvType
 from runtimes.base import Cut, Row
 from runtimes.llamacpp import binding as c
 from runtimes.llamacpp.buffers import memory_of
 from runtimes.llamacpp.devices import list_devices
-from runtimes.llamacpp.executor import Layout, LlamaExecutor
+from runtimes.llamacpp.executor import MAX_ROWS, Layout, LlamaExecutor
 from runtimes.llamacpp.offload import HOST, Placement, placements
 from runtimes.messages import LoadSpec, Vocab
+
+# Sequence ids for finished requests where these can be parked on a GPU.
+PARKED_SEQUENCES = 48
+# Parked sequences take at most this share of a GPU's memory that is free after the load.
+PARK_SHARE = 0.5
+
+
+# Attention without flash attention: heads of so many elements, and so many bytes of scores.
+SMALL_HEAD = 64
+MAX_SCORES = 512 << 20
 
 
 class LlamaModel:
@@ -21,7 +32,8 @@ class LlamaModel:
         self._model, self._spec, self._log = model, spec, log
         self._placement = placement
         self._quiet: LlamaExecutor | None = None
-        self.executor = self._new_executor(self._shared_layout(), spec.cells, spec.parallel)
+        layout = self._shared_layout()
+        self.executor = self._new_executor(layout, spec.cells, layout.ids)
 
     def quiet(self) -> LlamaExecutor | None:
         """Caches of their own for a few sequences, one each, so that nothing else moves a rounding;
@@ -38,30 +50,51 @@ class LlamaModel:
 
     def _shared_layout(self) -> Layout:
         window, stateful = c.window(self._model), c.keeps_state(self._model)
-        handles = self._spec.parallel + (IDLE_STATES if stateful else IDLE_SEQUENCES)
+        idle = IDLE_STATES if stateful else IDLE_SEQUENCES
+        if self._placement.layers:
+            idle = PARKED_SEQUENCES
+        handles = self._spec.parallel + idle
         pins = bool(window and self._spec.swa_full and not stateful)
         cut = Cut.NONE if stateful else Cut.WINDOW if window and not pins else Cut.ANY
         attention = c.has_attention(self._model)
-        return Layout(handles, cut, pins=pins, window=window, attention=attention)
+        parks = bool(self._placement.layers) and cut is Cut.ANY and not pins
+        return Layout(handles, cut, pins, window=window, attention=attention, parks=parks)
 
     def _new_executor(self, layout: Layout, cells: int, outputs: int) -> LlamaExecutor:
         context = c.new_context(
             self._model,
             cells=cells,
             sequences=layout.ids,
-            max_rows=512,
+            max_rows=MAX_ROWS,
             max_outputs=layout.ids,  # the library wants room for one of each
             threads=self._spec.threads,
             unified=layout.forks,
             swa_full=self._spec.swa_full,
             kv_type=self._spec.kv_type,
+            flash=self._flash(cells),
         )
         if context is None:
             raise DoesNotFit(
                 f"no memory for a context of {cells} tokens: {self._log.last_error()}. "
                 "Try a smaller --ctx or --parallel."
             )
-        return LlamaExecutor(context, layout, c.vocab_size(self._model), outputs, self._log)
+        park = self._park_cells(cells) if layout.parks else 0
+        return LlamaExecutor(context, layout, c.vocab_size(self._model), outputs, park, self._log)
+
+    def _flash(self, cells: int) -> bool | None:
+        """Off where it was measured to be slower (docs/BENCHMARKS.md, "Flash attention"): on a CPU
+        with small heads, as long as the scores it saves are small. Else the library's choice."""
+        heads, size = c.heads(self._model)
+        plain = self._spec.kv_type is KvType.F16 and not c.window(self._model)
+        scores = heads * MAX_ROWS * cells * 4
+        small = size <= SMALL_HEAD and scores <= MAX_SCORES
+        return False if plain and small and not self._placement.layers else None
+
+    def _park_cells(self, cells: int) -> int:
+        """Tokens of idle sequences that the GPUs' free memory can hold beside the cache."""
+        kv = self.memory().get("kv", 0)
+        free = sum(device.usable for device in list_devices() if not device.shares_host)
+        return int(free * PARK_SHARE * cells / kv) if kv else 0
 
     # ------------------------------------------------------------------ text
 
@@ -113,7 +146,8 @@ class LlamaModel:
         return {
             "weights": fingerprint(self._spec.files or (self._spec.path,)),
             "engine": c.build(),
-            "cache": f"{self._spec.kv_type} window={'whole' if self._spec.swa_full else 'own'}",
+            "cache": f"{self._spec.kv_type} window={'whole' if self._spec.swa_full else 'own'} "
+            f"flash={self._flash(self._spec.cells)}",
         }
 
     def release(self) -> None:
