@@ -143,14 +143,15 @@ def estimate(
     if header.sliding_window:
         masked += cells if full_window else min(cells, _window_cells(header, held))
     # A window that is kept whole has a second id for each sequence (runtimes/llamacpp/executor.py).
-    ids = 2 * held if header.sliding_window and full_window else held
+    # One more passes states through.
+    ids = (2 * held if header.sliding_window and full_window else held) + 1
     outputs = ids * 4 * header.vocabulary_size
     width = 4 * max(header.feed_forward_length, header.embedding_length)
     width += 8 * header.embedding_length
     return Need(
         weights=header.file_size if weights_bytes is None else weights_bytes,
         kv=kv,
-        state=header.recurrent_bytes_per_sequence * held,
+        state=header.recurrent_bytes_per_sequence * (held + 1),
         compute=_FIXED + _UBATCH * 4 * width + masked * _UBATCH * 6 + outputs,
         outputs=outputs,
     )

@@ -28,7 +28,7 @@ from runtimes.radix import common_prefix
 
 BLOCK = 256
 # How many payloads are read from the disk ahead of whoever uses them.
-_AHEAD = 4
+_AHEAD = 8
 # Of the host tier, checkpoints take at most this share.
 _CHECKPOINT_SHARE = 0.25
 

@@ -9,7 +9,8 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,8 @@ from runtimes.messages import DiskSpec
 _REST_S = 60.0
 _PRUNE_EVERY_S = 600.0
 # Memory that waits to be written, at most.
-_QUEUE_BYTES = 1 << 30
+QUEUE_BYTES = 1 << 30
+READERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,20 @@ class DiskCache:
     """See the module. `note` is told in a line what a person should know."""
 
     def __init__(
-        self, spec: DiskSpec, root: Key, about: dict[str, str], note: Callable[[str], None]
+        self,
+        spec: DiskSpec,
+        root: Key,
+        about: dict[str, str],
+        note: Callable[[str], None],
+        queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         self._top, self._spec, self._root = spec.folder, spec, root
         self._about, self._note = about, note
         self._folder: Path | None = None
         self._reads: deque[_Read] = deque()
+        # Reading and checking are as fast as there are threads for them.
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="kv-read")
+        self._queue_bytes = queue_bytes
         self._writes: OrderedDict[Key, _Write] = OrderedDict()
         self._gone: set[Key] = set()
         self._used: dict[Key, None] = {}
@@ -58,7 +68,7 @@ class DiskCache:
         self._pruned = time.monotonic()
         self._reviewed = False
         self._rest_until = 0.0
-        self._told = False
+        self._told = self._told_spoilt = False
         self._closing = False
         self._busy = False
         self._wake = threading.Condition()
@@ -83,7 +93,7 @@ class DiskCache:
         """Queue an entry; dropped where too much waits already or the disk rests."""
         with self._wake:
             resting = time.monotonic() < self._rest_until
-            full = self._queued + entry.size > _QUEUE_BYTES
+            full = self._queued + entry.size > self._queue_bytes
             if resting or full or self._closing or entry.key in self._writes:
                 return
             self._writes[entry.key] = _Write(entry, payload)
@@ -149,6 +159,7 @@ class DiskCache:
             self._closing = True
             self._wake.notify_all()
         self._thread.join(timeout)
+        self._readers.shutdown()
 
     # ------------------------------------------------------------------ the thread
 
@@ -167,7 +178,8 @@ class DiskCache:
                     return self._tend
             if self._reads:
                 self._busy = True
-                return partial(self._answer, self._reads.popleft())
+                count = min(READERS, len(self._reads))
+                return partial(self._answer, [self._reads.popleft() for _ in range(count)])
             if self._closing:
                 return None
             self._busy = True
@@ -177,19 +189,29 @@ class DiskCache:
             self._queued -= write.entry.size
             return partial(self._store, write)
 
-    def _answer(self, task: _Read) -> None:
+    def _answer(self, tasks: Sequence[_Read]) -> None:
+        for task, payload in zip(tasks, self._readers.map(self._try, tasks), strict=True):
+            task.deliver(payload)
+
+    def _try(self, task: _Read) -> bytes | None:
         payload: bytes | None = None
         try:
             payload = self._load(task.entry)
         except FileUnusable as error:
             name = kvfiles.file_name(task.entry.key)
-            self._note(f"the cached KV memory in {name} cannot be used: {error}; it is removed")
+            with self._wake:
+                told, self._told_spoilt = self._told_spoilt, True
+            if not told:  # once: a failing disk spoils many
+                self._note(
+                    f"the cached KV memory in {name} cannot be used: {error}; "
+                    "it is removed, and so are others like it"
+                )
             self.remove(task.entry.key)
         except (OSError, MemoryError):
             # another process removed it, or the disk fails: computing always works
             with self._wake:
                 self._held.discard(task.entry.key)
-        task.deliver(payload)
+        return payload
 
     def _load(self, entry: Entry) -> bytes:
         with self._wake:

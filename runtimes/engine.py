@@ -46,8 +46,9 @@ RESTORE_S = 0.05
 WAIT_S = 0.02
 # Idle sequences leave the live cache for so long between two steps. Seconds.
 RELAX_S = 0.01
-# Copying to the store takes at most this share of the time while requests run.
-COPY_SHARE = 0.1
+# That, and copying to the store, take each at most this share of the time while requests run: a
+# sequence whose cells lie scattered among others' takes a GPU 100 ms to move.
+MOVE_SHARE = 0.04
 
 # Checkpoints of a prompt: each so many tokens, and before so many of its last messages.
 CHECKPOINT_EVERY = 2048
@@ -93,7 +94,8 @@ class Engine:
         self._store = store
         self._cost = StepCost(executor.caps.max_rows)
         self._speculation = Speculation(executor.caps, wanted=drafts)
-        self._copying = DutyCycle(COPY_SHARE)
+        self._copying = DutyCycle(MOVE_SHARE)
+        self._parting = DutyCycle(MOVE_SHARE)
         self._constraints = ConstraintCompiler(vocab, encode)
         self._stats = EngineStats(cells=executor.caps.cells)
         self._news = _News()
@@ -219,8 +221,10 @@ class Engine:
         store."""
         schedule = self.shared.scheduler
         started = self._clock()
-        while schedule.running and schedule.relax() and self._clock() - started < RELAX_S:
-            pass
+        if self._parting.due(started):
+            while schedule.running and schedule.relax() and self._clock() - started < RELAX_S:
+                pass
+            self._parting.took(started, self._clock())
         started = self._clock()
         if self._copying.due(started) and self.tidy():
             self._copying.took(started, self._clock())

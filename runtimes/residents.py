@@ -13,10 +13,12 @@ from runtimes.radix import RadixTree, Tokens, common_prefix
 from runtimes.stash import Stash
 
 # While answers are written, idle sequences may hold so many cells, or this share of the busy ones.
-IDLE_CELLS = 1024
+IDLE_CELLS = 2048
 IDLE_SHARE = 0.25
-# A parked sequence is brought back when it holds so many tokens more than the live ones.
+# A parked sequence is brought back when it holds so many tokens more than the live ones, and one
+# more for so many of its own, which have to be moved.
 _MIN_GAIN = 16
+_TOKENS_MOVED = 128
 
 
 @dataclass(slots=True)
@@ -152,11 +154,12 @@ class Residents:
     def bring_back(self, tokens: Tokens, live: int, make_room: Callable[[int], bool]) -> None:
         """Unpark the sequence that shares most with `tokens`, if that is more than the `live` cache
         does. `make_room` frees so many cells."""
-        best, most = None, live + _MIN_GAIN - 1
+        best, most = None, 0.0
         for handle, parked in self._parked.items():
-            shared = common_prefix(parked.tokens, tokens)
-            if shared > most:
-                best, most = handle, shared
+            gain = common_prefix(parked.tokens, tokens) - live
+            worth = gain - _MIN_GAIN - len(parked.tokens) / _TOKENS_MOVED
+            if worth > most:
+                best, most = handle, worth
         if best is None or not make_room(len(self._parked[best].tokens)):
             return
         if not self._x.unpark(best):

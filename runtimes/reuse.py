@@ -10,6 +10,8 @@ from runtimes.radix import RadixTree, Tokens
 
 # Bringing memory back costs a little: below this many tokens computing them is as good.
 MIN_GAIN = 16
+# A block is brought back whole: it must be of use in this share of its tokens.
+WORTH = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ class Finder:
             return None
         path, length = store.path(tokens)
         length = min(length, limit)
+        if path and length - (path[-1].end - len(path[-1].tokens)) < WORTH * len(path[-1].tokens):
+            path = path[:-1]
+            length = path[-1].end if path else 0
         if length < live.length + MIN_GAIN:
             return None
         base = live.length // BLOCK

@@ -18,7 +18,7 @@ from typing import Protocol
 from models.errors import RunnerError
 from runtimes.base import Executor
 from runtimes.blocks import BlockStore
-from runtimes.diskcache import DiskCache
+from runtimes.diskcache import QUEUE_BYTES, DiskCache
 from runtimes.engine import Engine
 from runtimes.kvfiles import root_key
 from runtimes.messages import (
@@ -124,7 +124,11 @@ def _store(model: LoadedModel, spec: LoadSpec, note: Callable[[str], None]) -> B
     identity = model.identity()
     text = json.dumps(identity, sort_keys=True)
     about = {"model": spec.path.name, **identity}
-    disk = DiskCache(spec.disk, root_key(text), about, note) if spec.disk is not None else None
+    disk: DiskCache | None = None
+    if spec.disk is not None:
+        # What waits to be written is in the host's tier as well, up to a point.
+        queue_bytes = max(QUEUE_BYTES, spec.host_cache_bytes // 2)
+        disk = DiskCache(spec.disk, root_key(text), about, note, queue_bytes)
     return BlockStore(text, spec.host_cache_bytes, disk)
 
 

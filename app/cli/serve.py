@@ -59,16 +59,19 @@ def serve(
         }
     )
     create_folders(settings)
+    raise typer.Exit(_run(settings, model))
+
+
+def _run(settings: Settings, model: str | None) -> int:
     from app.build import build_host
     from app.server import serve as serve_app
 
-    code = serve_app(
+    return serve_app(
         settings,
         lambda settings: build_host(settings, named=model),
         preload=model,
         ready=lambda url: _greet(url, settings, model),
     )
-    raise typer.Exit(code)
 
 
 def _greet(url: str, settings: Settings, model: str | None) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from models.kv import KvType
 from runtimes.llamacpp import binding as c
 
 DEPTHS, SEQUENCES, STEPS, ROUNDS = (64, 1024, 3000), (1, 4), 4, 7
@@ -48,6 +49,7 @@ class Bench:
             threads=threads,
             unified=True,
             swa_full=True,
+            kv_type=KvType.F16,
             flash=flash,
         )
         if context is None:
@@ -126,7 +128,10 @@ def main() -> None:
     )
     if model is None:
         raise SystemExit(log.last_error())
-    pair = Bench(model, threads, flash=False), Bench(model, threads, flash=True)
+    pair = (
+        Bench(model, threads, kv_type=KvType.F16, flash=False),
+        Bench(model, threads, kv_type=KvType.F16, flash=True),
+    )
     print("| | depth | off (ms) | on (ms) | on / off | on / off, CPU |")
     print("|---|---|---|---|---|---|")
     for depth in sorted({*PROMPT_DEPTHS, *DEPTHS}):

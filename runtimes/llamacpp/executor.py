@@ -24,6 +24,8 @@ from runtimes.llamacpp.states import States
 
 MAX_ROWS = 512
 PIECE = 256
+# A GPU gives its memory back slowly (1.8 GB/s on an H200): shorter pieces, shorter stalls.
+GPU_PIECE = 64
 _OK, _NO_ROOM = 0, 1
 
 
@@ -52,7 +54,9 @@ class Layout:
         before the window matters too."""
         if not (self.forks and self.attention):
             return 0
-        return min(PIECE, self.window) if self.pins else PIECE
+        if self.pins:
+            return min(PIECE, self.window)
+        return GPU_PIECE if self.parks else PIECE
 
 
 class LlamaExecutor:
