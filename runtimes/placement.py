@@ -138,7 +138,7 @@ class Placement:
         in_use = self._residents.count + sum(j.handle is not None for j in running)
         if in_use < self._caps.max_sequences:
             return True
-        return self._residents.drop_parked() or self._residents.evict(keep)
+        return self._residents.give_up(keep)
 
     # ------------------------------------------------------------------ memory on its way
 

@@ -19,6 +19,8 @@ IDLE_SHARE = 0.25
 # more for so many of its own, which have to be moved.
 _MIN_GAIN = 16
 _TOKENS_MOVED = 128
+# Pieces of an evicted sequence that are still copied where copying is slow.
+LAST_PIECES = 4
 
 
 @dataclass(slots=True)
@@ -96,10 +98,19 @@ class Residents:
             return False
         del self._idle[victim]
         if self._stash is not None:
-            self._stash.flush(victim)
+            # what a GPU has not given back by now is not worth making others wait for
+            self._stash.flush(victim, LAST_PIECES if self._x.caps.park_cells else None)
         self.close(victim)
         self.evictions += 1
         return True
+
+    def give_up(self, keep: Handle | None) -> bool:
+        """Close a sequence for its handle, parked or not: the one that was unused for longest."""
+        parked = min((p.last_used for p in self._parked.values()), default=None)
+        victim = self._least_worth(keep)
+        if parked is None or (victim is not None and self._idle[victim] < parked):
+            return self.evict(keep)
+        return self.drop_parked()
 
     def drop_parked(self) -> bool:
         """Close the parked sequence that was unused for longest."""
@@ -125,8 +136,10 @@ class Residents:
         whether one went."""
         if self._stash is None and not self._x.caps.park_cells:
             return False
-        private = sum(self._tree.private(h) for h in self._idle)
-        if private <= max(IDLE_CELLS, busy_cells * IDLE_SHARE):
+        limit = max(IDLE_CELLS, busy_cells * IDLE_SHARE)
+        if sum(self._tree.length(h) for h in self._idle) <= limit:
+            return False  # the cheaper question first
+        if sum(self._tree.private(h) for h in self._idle) <= limit:
             return False
         victim = self._least_worth(None)
         if victim is None:

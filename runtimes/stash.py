@@ -7,6 +7,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from runtimes.base import Executor, Handle
 from runtimes.blocks import BLOCK, BlockStore
@@ -89,14 +90,16 @@ class Stash:
         if not self._copy(handle, whole=whole):
             self._done(handle)
 
-    def flush(self, handle: Handle) -> None:
-        """Copy all of a sequence, before it goes."""
+    def flush(self, handle: Handle, pieces: int | None = None) -> None:
+        """Copy a sequence before it goes: all of it, or so many pieces more."""
         if self._x.caps.piece:
             progress = self._progress.get(handle)
             if progress is not None and any(k not in self._store for k in progress.keys[1:]):
                 self.forget(handle)  # the store has lost some of it since
-            while self._copy(handle, whole=True):
-                pass
+            left = count() if pieces is None else range(pieces)
+            for _ in left:
+                if not self._copy(handle, whole=True):
+                    break
             self._done(handle)
 
     def _done(self, handle: Handle) -> None:

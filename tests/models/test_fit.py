@@ -75,14 +75,14 @@ def test_a_window_that_is_kept_whole_grows_with_the_cells() -> None:
     whole = estimate(header, 8192, sequences=4, full_window=True)
     assert whole.kv == 8192 * header.kv_bytes_per_token > part.kv
     # A second id for each sequence wants rows of logits, too.
-    assert (part.outputs, whole.outputs) == (4 * 100 * 4, 8 * 100 * 4)
+    assert (part.outputs, whole.outputs) == (5 * 100 * 4, 9 * 100 * 4)
 
 
 def test_logits_and_recurrent_state_count_for_each_sequence() -> None:
     data = tiny_gguf(tokens=1000)
     header = read_header(data, len(data))
     four, eight = (estimate(header, 512, sequences=n) for n in (4, 8))
-    assert (four.outputs, eight.outputs) == (4 * 1000 * 4, 8 * 1000 * 4)
+    assert (four.outputs, eight.outputs) == (5 * 1000 * 4, 9 * 1000 * 4)
     assert eight.compute - four.compute == 4 * 1000 * 4
     metadata = {
         "mamba.block_count": 2,
@@ -93,7 +93,7 @@ def test_logits_and_recurrent_state_count_for_each_sequence() -> None:
     }
     data = tiny_gguf("mamba", metadata)
     header = read_header(data, len(data))
-    assert estimate(header, 512, sequences=5).state == 5 * header.recurrent_bytes_per_sequence > 0
+    assert estimate(header, 512, sequences=5).state == 6 * header.recurrent_bytes_per_sequence > 0
     assert kept_sequences(header, 3) == 3 + IDLE_STATES
     assert kept_sequences(header_of(), 3) == 3 + IDLE_SEQUENCES
 
