@@ -44,8 +44,10 @@ class _News:
 # else to do, the engine waits so long for it to arrive. Seconds.
 RESTORE_S = 0.05
 WAIT_S = 0.02
-# Idle sequences leave the live cache for so long between two steps. Seconds.
+# Idle sequences leave the live cache for so long between two steps: while answers are written, and
+# where only prompts are read. Seconds.
 RELAX_S = 0.01
+RELAX_AT_START_S = 0.05
 # That, and copying to the store, take each at most this share of the time while requests run: a
 # sequence whose cells lie scattered among others' takes a GPU 100 ms to move.
 MOVE_SHARE = 0.04
@@ -204,7 +206,7 @@ class Engine:
             for job in room.scheduler.running
             if job.state is JobState.DECODE
         ]
-        self._move_memory()
+        self._move_memory(writing=bool(streams))
         schedule = self.shared.scheduler
         if works := schedule.plan(self._cost.budget(len(streams))):
             free = self.shared.executor.caps.cells - schedule.cells_used
@@ -216,13 +218,14 @@ class Engine:
                 self._run(self.quiet, (work,))
         return self._report()
 
-    def _move_memory(self) -> None:
-        """Between steps: idle sequences out of the way of the busy ones, and copies to the
-        store."""
+    def _move_memory(self, *, writing: bool) -> None:
+        """Between steps: idle sequences out of the way of the busy ones, and copies to the store;
+        little at a time while answers are written."""
         schedule = self.shared.scheduler
         started = self._clock()
-        if self._parting.due(started):
-            while schedule.running and schedule.relax() and self._clock() - started < RELAX_S:
+        if not writing or self._parting.due(started):
+            limit = RELAX_S if writing else RELAX_AT_START_S
+            while schedule.running and schedule.relax() and self._clock() - started < limit:
                 pass
             self._parting.took(started, self._clock())
         started = self._clock()
