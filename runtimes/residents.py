@@ -5,7 +5,7 @@ Every step reads the live cache up to its highest used cell, so idle sequences l
 write: near the device where the executor can park, else to the block store.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from runtimes.base import Executor, Handle
@@ -15,6 +15,9 @@ from runtimes.stash import Stash
 # While answers are written, idle sequences may hold so many cells, or this share of the busy ones.
 IDLE_CELLS = 2048
 IDLE_SHARE = 0.25
+# Shorter sequences are not parked: their cells lie scattered among others', and a GPU moves each
+# run of cells by itself (600 scattered tokens took an H200 100 ms, 16k in one piece 9).
+PARK_LEAST = 1024
 # A parked sequence is brought back when it holds so many tokens more than the live ones, and one
 # more for so many of its own, which have to be moved.
 _MIN_GAIN = 16
@@ -93,7 +96,7 @@ class Residents:
     def evict(self, keep: Handle | None) -> bool:
         """Close the idle sequence least worth keeping: unused for long, seldom continued. What it
         holds goes to the store first."""
-        victim = self._least_worth(keep)
+        victim = self._least_worth({keep})
         if victim is None:
             return False
         del self._idle[victim]
@@ -107,7 +110,7 @@ class Residents:
     def give_up(self, keep: Handle | None) -> bool:
         """Close a sequence for its handle, parked or not: the one that was unused for longest."""
         parked = min((p.last_used for p in self._parked.values()), default=None)
-        victim = self._least_worth(keep)
+        victim = self._least_worth({keep})
         if parked is None or (victim is not None and self._idle[victim] < parked):
             return self.evict(keep)
         return self.drop_parked()
@@ -122,12 +125,12 @@ class Residents:
         self._uses.pop(victim, None)
         return True
 
-    def _least_worth(self, keep: Handle | None) -> Handle | None:
+    def _least_worth(self, keep: Collection[Handle | None]) -> Handle | None:
         now = self._clock()
         ages = {
             h: (now - used) / (1 + self._uses.get(h, 0))
             for h, used in self._idle.items()
-            if h != keep
+            if h not in keep
         }
         return max(ages, key=lambda h: (ages[h], -h)) if ages else None
 
@@ -141,12 +144,15 @@ class Residents:
             return False  # the cheaper question first
         if sum(self._tree.private(h) for h in self._idle) <= limit:
             return False
-        victim = self._least_worth(None)
-        if victim is None:
-            return False
-        if self._park(victim):
-            return True
+        if self._x.caps.park_cells:
+            return self._park_one()
         return self._stash is not None and bool(self._x.caps.piece) and self.evict(None)
+
+    def _park_one(self) -> bool:
+        """Park the sequence least worth keeping, of those for which it pays."""
+        short: set[Handle | None] = {h for h in self._idle if self._tree.private(h) < PARK_LEAST}
+        victim = self._least_worth(short)
+        return victim is not None and self._park(victim)
 
     def _park(self, handle: Handle) -> bool:
         tokens, room = self._tree.tokens(handle), self._x.caps.park_cells
