@@ -68,7 +68,8 @@ class Caps:
     `max_outputs` rows of logits; `shares_prefix` says that forks share memory, `forks` that there
     are any. Attention memory can be saved in pieces of up to `piece` tokens (0: not at all); what
     `cut` refuses can be reached from a checkpoint where there are `checkpoints`. Idle sequences of
-    up to `park_cells` tokens together can be parked."""
+    `park_least` tokens or more, and up to `park_cells` together, can be parked; up to `idle_cells`
+    of them in the cache cost the steps of others little."""
 
     cut: Cut
     forks: bool
@@ -81,6 +82,8 @@ class Caps:
     piece: int = 0
     checkpoints: bool = False
     park_cells: int = 0
+    park_least: int = 1
+    idle_cells: int = 2048
 
 
 Handle = int

@@ -12,12 +12,8 @@ from runtimes.base import Executor, Handle
 from runtimes.radix import RadixTree, Tokens, common_prefix
 from runtimes.stash import Stash
 
-# While answers are written, idle sequences may hold so many cells, or this share of the busy ones.
-IDLE_CELLS = 2048
+# Idle sequences may also hold this share of the busy cells, where that is more.
 IDLE_SHARE = 0.25
-# Shorter sequences are not parked: their cells lie scattered among others', and a GPU moves each
-# run of cells by itself (600 scattered tokens took an H200 100 ms, 16k in one piece 9).
-PARK_LEAST = 1024
 # A parked sequence is brought back when it holds so many tokens more than the live ones, and one
 # more for so many of its own, which have to be moved.
 _MIN_GAIN = 16
@@ -139,7 +135,7 @@ class Residents:
         whether one went."""
         if self._stash is None and not self._x.caps.park_cells:
             return False
-        limit = max(IDLE_CELLS, busy_cells * IDLE_SHARE)
+        limit = max(self._x.caps.idle_cells, busy_cells * IDLE_SHARE)
         if sum(self._tree.length(h) for h in self._idle) <= limit:
             return False  # the cheaper question first
         if sum(self._tree.private(h) for h in self._idle) <= limit:
@@ -150,7 +146,9 @@ class Residents:
 
     def _park_one(self) -> bool:
         """Park the sequence least worth keeping, of those for which it pays."""
-        short: set[Handle | None] = {h for h in self._idle if self._tree.private(h) < PARK_LEAST}
+        short: set[Handle | None] = {
+            h for h in self._idle if self._tree.private(h) < self._x.caps.park_least
+        }
         victim = self._least_worth(short)
         return victim is not None and self._park(victim)
 

@@ -58,7 +58,17 @@ class LlamaModel:
         cut = Cut.NONE if stateful else Cut.WINDOW if window and not pins else Cut.ANY
         attention = c.has_attention(self._model)
         parks = bool(self._placement.layers) and cut is Cut.ANY and not pins
-        return Layout(handles, cut, pins, window=window, attention=attention, parks=parks)
+        # Without flash attention a step computes with every used cell, its own or not.
+        idle_cells = 256 if self._flash(self._spec.cells) is False else 2048
+        return Layout(
+            handles,
+            cut,
+            pins,
+            window=window,
+            attention=attention,
+            parks=parks,
+            idle_cells=idle_cells,
+        )
 
     def _new_executor(self, layout: Layout, cells: int, outputs: int) -> LlamaExecutor:
         context = c.new_context(

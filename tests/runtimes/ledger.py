@@ -192,11 +192,13 @@ def ledger(
     piece: int = 0,
     checkpoints: bool = False,
     park_cells: int = 0,
+    idle_cells: int = 2048,
 ) -> Ledger:
     return Ledger(
         Caps(
             cut, forks, forks, sequences, cells, 512, 8, 1000,
             piece=piece, checkpoints=checkpoints, park_cells=park_cells,
+            idle_cells=idle_cells,
         )
     )  # fmt: skip
 

@@ -32,6 +32,7 @@ class Kind:
             piece=self.piece,
             checkpoints=self.cut is not Cut.ANY,
             park_cells=self.park_cells,
+            idle_cells=32,
         )
 
 
@@ -52,8 +53,7 @@ KINDS = {
 
 
 @pytest.fixture(params=KINDS.values(), ids=list(KINDS))
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kind:
-    monkeypatch.setattr("runtimes.residents.IDLE_CELLS", 32)  # these caches are small
+def kind(request: pytest.FixtureRequest) -> Kind:
     return request.param
 
 
