@@ -69,7 +69,8 @@ class Caps:
     are any. Attention memory can be saved in pieces of up to `piece` tokens (0: not at all); what
     `cut` refuses can be reached from a checkpoint where there are `checkpoints`. Idle sequences of
     `park_least` tokens or more, and up to `park_cells` together, can be parked; up to `idle_cells`
-    of them in the cache cost the steps of others little."""
+    of them in the cache cost the steps of others little. `dense`: a step costs by the highest cell
+    in use, whoever uses it."""
 
     cut: Cut
     forks: bool
@@ -84,6 +85,7 @@ class Caps:
     park_cells: int = 0
     park_least: int = 1
     idle_cells: int = 2048
+    dense: bool = False
 
 
 Handle = int

@@ -16,6 +16,8 @@ from runtimes.stash import unpack
 MIN_SHARED = 16
 # Cells kept free for an admitted request's answer; what goes beyond is preempted when it comes.
 RESERVED_ANSWER = 256
+# A sequence stays where it is when it makes up this share of all that is in the cache.
+KEPT_SHARE = 0.6
 
 
 class Placement:
@@ -49,6 +51,8 @@ class Placement:
         self._residents.bring_back(
             job.known, self.live(job).length, lambda cells: self._make_room(cells, running)
         )
+        if self._caps.dense and not running:
+            self._begin_low(job)
         limit = self._limit(job)
         source = self._finder.best(job.known, limit)
         need = len(job.known) - source.live + min(job.max_tokens, RESERVED_ANSWER)
@@ -71,6 +75,15 @@ class Placement:
         else:
             job.settle()
         return True
+
+    def _begin_low(self, job: Job) -> None:
+        """Empty the cache for a request that runs alone, so that its cells are the lowest; only
+        what holds most of it anyway stays. The rest comes back from the store when it is asked
+        for."""
+        live = self.live(job)
+        keep = live.handle if live.length >= KEPT_SHARE * self._tree.size else None
+        while self._store is not None and self._residents.evict(keep):
+            pass
 
     def _make_room(self, cells: int, running: Sequence[Job], keep: Handle | None = None) -> bool:
         while (free := self._caps.cells - self.cells_used(running)) < cells:

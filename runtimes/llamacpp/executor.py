@@ -46,6 +46,7 @@ class Layout:
     attention: bool = True
     parks: bool = False
     idle_cells: int = 2048
+    dense: bool = False
 
     @property
     def ids(self) -> int:
@@ -99,6 +100,7 @@ class LlamaExecutor:
             park_cells=park_cells,
             park_least=PARK_LEAST,
             idle_cells=layout.idle_cells,
+            dense=layout.dense,
         )
 
     @property

@@ -59,7 +59,7 @@ class LlamaModel:
         attention = c.has_attention(self._model)
         parks = bool(self._placement.layers) and cut is Cut.ANY and not pins
         # Without flash attention a step computes with every used cell, its own or not.
-        idle_cells = 256 if self._flash(self._spec.cells) is False else 2048
+        dense = self._flash(self._spec.cells) is False
         return Layout(
             handles,
             cut,
@@ -67,7 +67,8 @@ class LlamaModel:
             window=window,
             attention=attention,
             parks=parks,
-            idle_cells=idle_cells,
+            idle_cells=256 if dense else 2048,
+            dense=dense,
         )
 
     def _new_executor(self, layout: Layout, cells: int, outputs: int) -> LlamaExecutor:

@@ -193,12 +193,13 @@ def ledger(
     checkpoints: bool = False,
     park_cells: int = 0,
     idle_cells: int = 2048,
+    dense: bool = False,
 ) -> Ledger:
     return Ledger(
         Caps(
             cut, forks, forks, sequences, cells, 512, 8, 1000,
             piece=piece, checkpoints=checkpoints, park_cells=park_cells,
-            idle_cells=idle_cells,
+            idle_cells=idle_cells, dense=dense,
         )
     )  # fmt: skip
 

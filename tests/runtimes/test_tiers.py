@@ -23,6 +23,7 @@ class Kind:
     park_cells: int = 0
     disk: bool = True
     host_bytes: int = 20_000
+    dense: bool = False
 
     def ledger(self) -> Ledger:
         return ledger(
@@ -33,12 +34,14 @@ class Kind:
             checkpoints=self.cut is not Cut.ANY,
             park_cells=self.park_cells,
             idle_cells=32,
+            dense=self.dense,
         )
 
 
 KINDS = {
     "attention": Kind(Cut.ANY),
     "attention, parked": Kind(Cut.ANY, park_cells=700),
+    "attention, dense": Kind(Cut.ANY, dense=True),
     "attention, no disk": Kind(Cut.ANY, disk=False, host_bytes=6_000),
     "attention, no host": Kind(Cut.ANY, host_bytes=0),
     "attention, parked only": Kind(Cut.ANY, piece=0, park_cells=700),
