@@ -230,7 +230,8 @@ def costs_of(
 
     def cache(cells: int) -> tuple[int, ...]:
         kv = layer_bytes(header, cells, held, kv_type, full_window=full_window)
-        return (*(size + state * held for size in kv), 0)
+        # one state more than there are sequences, for passing them on
+        return (*(size + state * (held + 1) for size in kv), 0)
 
     def compute(cells: int) -> int:
         need = estimate(header, cells, sequences=held, kv_type=kv_type, full_window=full_window)
