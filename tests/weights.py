@@ -140,6 +140,7 @@ def _llama(maker: _Maker) -> None:
 def _gemma3(maker: _Maker) -> None:
     _attention_shape(maker.writer, _KV_HEADS)
     maker.writer.add_sliding_window(WINDOW)
+    maker.writer.add_sliding_window_pattern([i % 2 == 0 for i in range(_LAYERS)])
     for i in range(_LAYERS):
         block = f"blk.{i}."
         maker.vector(block + "attn_norm.weight", _WIDTH)

@@ -61,7 +61,9 @@ class Recorder:
         self.inner = inner
         self.check = check
         self.recipes: dict[Handle, Recipe] = {}
-        self.saved: dict[bytes, tuple[int, ...]] = {}
+        self.pieces: dict[bytes, tuple[int, ...]] = {}
+        # A window may be the same after different beginnings.
+        self.states: dict[bytes, set[tuple[int, ...]]] = {}
 
     @property
     def caps(self) -> Caps:
@@ -99,28 +101,30 @@ class Recorder:
     def save(self, handle: Handle, start: int, end: int) -> memoryview | None:
         piece = self.inner.save(handle, start, end)
         if piece is not None:
-            self.saved[bytes(piece)] = tuple(tokens_of(self.recipes[handle])[start:end])
+            tokens = tuple(tokens_of(self.recipes[handle])[start:end])
+            assert self.pieces.setdefault(bytes(piece), tokens) == tokens
         return piece
 
     def load(self, handle: Handle, start: int, end: int, piece: memoryview) -> bool:
         done = self.inner.load(handle, start, end, piece)
         if done:
-            self.recipes[handle] += (Fed(self.saved[bytes(piece)]),)
+            self.recipes[handle] += (Fed(self.pieces[bytes(piece)]),)
         return done
 
     def checkpoint(self, handle: Handle) -> memoryview | None:
         state = self.inner.checkpoint(handle)
         if state is not None:
-            self.saved[bytes(state)] = tuple(tokens_of(self.recipes[handle]))
+            self.states.setdefault(bytes(state), set()).add(tuple(tokens_of(self.recipes[handle])))
         return state
 
     def restore(self, handle: Handle, length: int, checkpoint: memoryview) -> bool:
-        tokens = self.saved[bytes(checkpoint)]
+        held = tuple(tokens_of(self.recipes[handle]))[:length]
+        known = self.states[bytes(checkpoint)]
+        tokens = held or next(iter(known))
         assert len(tokens) == length
-        held = tuple(tokens_of(self.recipes[handle]))
+        assert tokens in known, "a checkpoint of other tokens"
         done = self.inner.restore(handle, length, checkpoint)
         if done:
-            assert not held or held[:length] == tokens, "a checkpoint of other tokens"
             self.recipes[handle] = (Fed(tokens),)
         return done
 
