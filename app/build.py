@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from app.settings import Settings
+from app.settings import DRAFT_FROM_TEXT, DRAFT_OFF, Settings
 from models.card import Format, ModelCard, Origin
 from models.errors import ModelNotFound, RequestInvalid
 from models.fit import machine_memory
@@ -15,7 +15,8 @@ from models.names import parse
 from models.store import Store
 from runtimes.llamacpp.devices import device_memory
 from runtimes.messages import DiskSpec
-from runtimes.pool import Catalogue, ModelPool, PoolSettings
+from runtimes.plan import PoolSettings
+from runtimes.pool import Catalogue, ModelPool
 
 # Without a budget of the user's own, models may take this share of the memory that is free.
 _FREE_SHARE = 0.8
@@ -29,7 +30,7 @@ def build_host(settings: Settings, named: str | None = None) -> ModelPool:
     that was named when the server was started. Raises ModelNotFound, and DoesNotFit or
     SettingsError where that one could never be loaded with these settings."""
     store = Store(settings.models_dir)
-    pool = _pool(Installed(store, store.find(named) if named else None), settings)
+    pool = _pool(Installed(store, store.find(named) if named else None), settings, store)
     if named:
         pool.check(named)
     return pool
@@ -37,7 +38,8 @@ def build_host(settings: Settings, named: str | None = None) -> ModelPool:
 
 def build_private_host(settings: Settings) -> ModelPool:
     """The local models for the person at the keyboard, who may also name a file."""
-    return _pool(Store(settings.models_dir), settings)
+    store = Store(settings.models_dir)
+    return _pool(store, settings, store)
 
 
 class Installed:
@@ -67,7 +69,8 @@ def _is_path(name: str) -> bool:
         return False
 
 
-def _pool(catalogue: Catalogue, settings: Settings) -> ModelPool:
+def _pool(catalogue: Catalogue, settings: Settings, store: Store) -> ModelPool:
+    model_drafts = settings.draft not in (DRAFT_FROM_TEXT, DRAFT_OFF)
     return ModelPool(
         catalogue,
         PoolSettings(
@@ -83,7 +86,8 @@ def _pool(catalogue: Catalogue, settings: Settings) -> ModelPool:
             keep_alive_s=settings.keep_alive_s,
             max_queue=settings.max_queue,
             disk=_disk(settings),
-            drafts=settings.draft,
+            drafts=settings.draft != DRAFT_OFF,
+            draft_model=store.find(settings.draft) if model_drafts else None,
         ),
         log.info,
     )

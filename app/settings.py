@@ -21,6 +21,10 @@ APP_NAME = "runner"
 CONFIG_NAME = "config.toml"
 DEFAULT_ORIGIN = "default"
 
+# What guesses tokens, where it is no model.
+DRAFT_FROM_TEXT = "auto"
+DRAFT_OFF = "off"
+
 
 class LogLevel(StrEnum):
     """How much is logged."""
@@ -61,8 +65,9 @@ class Settings:
     models_dir: Path = Path()
     state_dir: Path = Path()
     cache_dir: Path = Path()
-    draft: bool = True
-    """Whether tokens are guessed from a request's own text where that is faster."""
+    draft: str = DRAFT_FROM_TEXT
+    """What guesses tokens where that is faster: a request's own text, also a model of this name, or
+    nothing."""
     disk_cache: bool = True
     """Whether KV memory is kept on disk, so that it survives a restart."""
     disk_cache_bytes: int = 20 << 30
@@ -143,6 +148,12 @@ def _boolean(value: Any) -> bool:
     return word in _YES
 
 
+def _draft(value: Any) -> str:
+    if isinstance(value, bool) or _text(value).lower() in _YES | _NO:
+        return DRAFT_FROM_TEXT if _boolean(value) else DRAFT_OFF
+    return _text(value)
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError
@@ -178,7 +189,7 @@ _RULES: dict[str, _Rule] = {
     "models_dir": _Rule(_folder, "a folder's path"),
     "state_dir": _Rule(_folder, "a folder's path"),
     "cache_dir": _Rule(_folder, "a folder's path"),
-    "draft": _Rule(_boolean, "true or false"),
+    "draft": _Rule(_draft, "auto, off, or the name of a small model"),
     "disk_cache": _Rule(_boolean, "true or false"),
     "disk_cache_bytes": _Rule(_bytes, "a size above 0, such as 20GiB or a number of bytes"),
     "cache_retention_h": _Rule(_amount, "a number of hours, 0 or more"),

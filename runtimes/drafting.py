@@ -47,6 +47,11 @@ class Drafter(Protocol):
         """Each grade's acceptance before anything is known about this sequence."""
         ...
 
+    @property
+    def seconds(self) -> float:
+        """What guessing one token takes."""
+        ...
+
     def propose(self, known: Tokens, most: int) -> Proposal:
         """Up to `most` tokens to follow `known`, which only ever grows between calls."""
         ...
@@ -62,11 +67,12 @@ class StepTimes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a step holds so far: its rows, and the tokens it can be expected to bring. Without
-    drafts these are the same: one for each running answer."""
+    """What a step holds so far: its rows, the tokens it can be expected to bring (without drafts
+    one for each running answer, too), and the seconds that guessing has taken."""
 
     rows: int
     tokens: float
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ class Draft:
 
     tokens: tuple[int, ...] = ()
     expected: float = 0.0
+    seconds: float = 0.0
 
 
 class _Trust:
@@ -112,16 +119,19 @@ class DraftPolicy:
     def __init__(self, assumed: Sequence[float] = (0.7,)) -> None:
         self._trust = [_Trust(a) for a in assumed]
 
-    def length(self, planned: Planned, cost: StepTimes, most: int, grade: int = 0) -> int:
+    def length(
+        self, planned: Planned, cost: StepTimes, most: int, grade: int = 0, each: float = 0.0
+    ) -> int:
         """How many tokens to draft, up to `most`, beside what is `planned` (this request's own row
-        included); 0 where drafting does not pay, except for a rare try."""
+        included), where guessing takes `each` seconds a token; 0 where drafting does not pay,
+        except for a rare try."""
         if most <= 0 or cost.stale(planned.rows):
             return 0
         trust = self._trust[grade]
-        if best := _best_length(planned, cost, most, trust.acceptance):
+        if best := _best_length(planned, cost, most, trust.acceptance, each):
             return best
         trust.silent += 1
-        if trust.silent < trust.interval or not _best_length(planned, cost, most, _HOPE):
+        if trust.silent < trust.interval or not _best_length(planned, cost, most, _HOPE, each):
             return 0
         trust.silent = 0
         return 1
@@ -137,20 +147,34 @@ class DraftPolicy:
             self._trust[grade].learn(drafted, accepted)
 
 
-def _best_length(planned: Planned, cost: StepTimes, most: int, acceptance: float) -> int:
-    best, best_rate = 0, _MARGIN * planned.tokens / cost.seconds(planned.rows)
+def _best_length(
+    planned: Planned, cost: StepTimes, most: int, acceptance: float, each: float
+) -> int:
+    best, best_rate = 0, _MARGIN * planned.tokens / (cost.seconds(planned.rows) + planned.seconds)
     tokens, chance = planned.tokens, 1.0
     for length in range(1, most + 1):
         chance *= acceptance
         tokens += chance
-        rate = tokens / cost.seconds(planned.rows + length)
+        guessing = planned.seconds + each * length
+        rate = tokens / (cost.seconds(planned.rows + length) + guessing)
         if rate > best_rate:
             best, best_rate = length, rate
     return best
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A draft that a drafter could give: `length` tokens, which make the step bring `rate` tokens a
+    second. A free drafter has them already."""
+
+    length: int = 0
+    rate: float = 0.0
+    proposal: Proposal = Proposal(())
+
+
 class Drafting:
-    """One request's drafts: asks the drafter and the policy, and tells the policy how it went.
+    """One request's drafts of one drafter: asks it and the policy, and tells the policy how it
+    went.
 
     Where drafts do not pay, a free drafter goes on guessing, and the guesses are compared with the
     tokens that come anyway. So a repetition is noticed without a single row spent on it."""
@@ -161,24 +185,34 @@ class Drafting:
         self._open = Proposal(())
         self._right = 0
 
-    def draft(self, known: Tokens, planned: Planned, cost: StepTimes, most: int) -> Draft:
-        """The tokens to verify in this step: up to `most`, to follow `known`, beside what is
-        `planned`."""
-        most = min(most, LONGEST)
+    def offer(self, known: Tokens, planned: Planned, cost: StepTimes, most: int) -> Offer:
+        """What could be verified in this step: up to `most` tokens to follow `known`, beside what
+        is `planned`. One of `take` and `leave` follows."""
+        proposal, most, each = Proposal(()), min(most, LONGEST), self._drafter.seconds
+        if self._drafter.free and most > 0:
+            proposal = self._drafter.propose(known, most)
+            most = len(proposal.tokens)
+        length = self._policy.length(planned, cost, most, proposal.grade, each)
+        if not length:
+            return Offer(proposal=proposal)
+        tokens = planned.tokens + self._policy.expected(length, proposal.grade)
+        seconds = cost.seconds(planned.rows + length) + planned.seconds + each * length
+        return Offer(length, tokens / seconds, proposal)
+
+    def take(self, known: Tokens, offer: Offer) -> Draft:
+        """Draft what was offered."""
+        proposal = offer.proposal
         if not self._drafter.free:
-            most = self._policy.length(planned, cost, most)
-        if most <= 0:
-            return Draft()
-        proposal = self._drafter.propose(known, most)
-        length, grade = len(proposal.tokens), proposal.grade
-        if self._drafter.free and length:
-            length = self._policy.length(planned, cost, length, grade)
-        if length:
-            self._await(proposal, length)
-            return Draft(self._open.tokens, self._policy.expected(length, grade))
+            proposal = self._drafter.propose(known, offer.length)
+        self._await(proposal, offer.length)
+        length = len(self._open.tokens)
+        expected = self._policy.expected(length, proposal.grade)
+        return Draft(self._open.tokens, expected, self._drafter.seconds * length)
+
+    def leave(self, offer: Offer) -> None:
+        """Another draft is better, or none."""
         if self._right == len(self._open.tokens):
-            self._await(proposal, SHADOW)
-        return Draft()
+            self._await(offer.proposal, SHADOW)
 
     def came(self, tokens: Sequence[int]) -> None:
         """These tokens were added to the answer, drafted or not."""
@@ -199,3 +233,18 @@ class Drafting:
     def _close(self, drafted: int) -> None:
         self._policy.verified(drafted, self._right, self._open.grade)
         self._open, self._right = Proposal(()), 0
+
+
+def best_draft(
+    draftings: Sequence[Drafting], known: Tokens, planned: Planned, cost: StepTimes, most: int
+) -> Draft:
+    """The draft of whichever drafter promises the most, or none."""
+    offers = [drafting.offer(known, planned, cost, most) for drafting in draftings]
+    best = max(range(len(offers)), key=lambda i: offers[i].rate)
+    draft = Draft()
+    for i, (drafting, offer) in enumerate(zip(draftings, offers, strict=True)):
+        if i == best and offer.length:
+            draft = drafting.take(known, offer)
+        else:
+            drafting.leave(offer)
+    return draft

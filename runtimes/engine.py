@@ -13,6 +13,7 @@ from runtimes.base import CellsExhausted, EngineStats, Executor, Row
 from runtimes.blocks import BlockStore, StoreStats
 from runtimes.constraints import ConstraintCompiler, TokenMask
 from runtimes.cost import DutyCycle, StepCost
+from runtimes.draft_model import DraftModel
 from runtimes.harvest import Harvest, until_the_end
 from runtimes.jobs import Job, JobState
 from runtimes.messages import (
@@ -85,6 +86,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         store: BlockStore | None = None,
         drafts: bool = True,
+        draft_model: DraftModel | None = None,
         encode: Callable[[str], Sequence[int]] | None = None,
     ) -> None:
         self.shared = Room(executor, Scheduler(executor, parallel, clock, store=store))
@@ -95,7 +97,7 @@ class Engine:
         self._clock = clock
         self._store = store
         self._cost = StepCost(executor.caps.max_rows)
-        self._speculation = Speculation(executor.caps, wanted=drafts)
+        self._speculation = Speculation(executor.caps, draft_model, wanted=drafts)
         self._copying = DutyCycle(MOVE_SHARE)
         self._parting = DutyCycle(MOVE_SHARE)
         self._constraints = ConstraintCompiler(vocab, encode)

@@ -55,7 +55,7 @@ class Job:
     admitted_at: float = 0.0
     checkpoints: frozenset[int] = frozenset()
     restoring: Restoring | None = None
-    drafting: Drafting | None = None
+    draftings: tuple[Drafting, ...] = ()
     stops: set[int] = field(default_factory=set[int])
     kept_logits: NDArray[np.float32] | None = None
     _buffer: Tokens = field(default_factory=lambda: np.empty(0, np.int32))

@@ -32,7 +32,7 @@ class LoadSpec:
     it). `files` are all of the model's. `gpu_layers` -1 puts as many layers on the GPUs as fit; for
     that cells may be given up, down to `least_context` (0: down to `context`). Memory that has left
     the cache is kept in `host_cache_bytes` of RAM and on `disk`. With `drafts`, tokens are guessed
-    from a request's own text where that is faster.
+    from a request's own text where that is faster, and by the model `draft`.
     """
 
     executor: str
@@ -48,6 +48,7 @@ class LoadSpec:
     host_cache_bytes: int = 0
     disk: DiskSpec | None = None
     drafts: bool = True
+    draft: "LoadSpec | None" = None
     files: tuple[Path, ...] = ()
     kv_type: KvType = KvType.F16
     least_context: int = 0

@@ -4,8 +4,8 @@ budget."""
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from models.card import Format, ModelCard
@@ -16,17 +16,16 @@ from models.errors import (
     EngineFailed,
     ModelNotFound,
     RunnerError,
-    RuntimeUnavailable,
 )
 from models.fit import human_bytes
 from models.gguf import read_file
 from models.header import GgufHeader
-from models.kv import KvType
 from runtimes.base import EngineStats, LoadState, ModelInfo
 from runtimes.loading import load_worker
 from runtimes.local import LocalModel
-from runtimes.messages import MEMORY_KINDS, DiskSpec, LoadSpec, Ready
-from runtimes.sizing import CacheSize, Wish, notices, shrunk, size_cache
+from runtimes.messages import MEMORY_KINDS, Ready
+from runtimes.plan import Partner, PoolSettings
+from runtimes.sizing import CacheSize, notices, shrunk, size_cache
 
 # A load that failed is not tried again within this time, so that a client's retries do not load a
 # hopeless model for ever.
@@ -40,33 +39,6 @@ class Catalogue(Protocol):
     def list(self) -> Sequence[ModelCard]: ...
 
     def find(self, name: str) -> ModelCard: ...
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSettings:
-    """`memory` tells how many bytes of the host all loaded models may take together, given how many
-    they take already; it is asked anew at each load. `device_memory` tells how many more they may
-    take of GPUs; it may block, and is asked once. `gpu_layers` is how many of a model's layers go
-    on GPUs (None: as many as fit). See `Wish` for `ctx` to `cache_ram`."""
-
-    memory: Callable[[int], int]
-    executors: Mapping[Format, str]
-    ctx: int | None = None
-    parallel: int = 8
-    kv_type: KvType = KvType.F16
-    cache_ram: int | None = None
-    device_memory: Callable[[], int] = lambda: 0
-    gpu_layers: int | None = None
-    threads: int = 2
-    keep_alive_s: float = 300.0
-    max_queue: int = 256
-    disk: DiskSpec | None = None
-    drafts: bool = True
-
-    @property
-    def wish(self) -> Wish:
-        """What the user wants of each model's memory."""
-        return Wish(self.ctx, self.parallel, self.kv_type, self.cache_ram)
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +86,7 @@ class ModelPool:
         self._named: dict[str, _Slot] = {}
         self._extra_buffers = True
         self._device_memory: int | None = None
+        self._draft: Partner | None = None
         self._making_room = asyncio.Lock()
         self._reaper: asyncio.Task[None] | None = None
 
@@ -191,17 +164,11 @@ class ModelPool:
 
     async def _load_into_memory(self, slot: _Slot) -> LocalModel:
         card, settings = slot.card, self._settings
-        executor = settings.executors.get(card.format)
-        if executor is None:
-            raise RuntimeUnavailable(
-                f"{card.id} is in {card.format.upper()} format, which cannot run on this machine. "
-                "Pull a GGUF build of it instead."
-            )
+        settings.executor(card)
         # The header is checked here, before any native code opens the file.
         header = await asyncio.to_thread(read_file, card.path)
         async with self._making_room:
-            if self._device_memory is None:
-                self._device_memory = await asyncio.to_thread(settings.device_memory)
+            await asyncio.to_thread(self._look_around)
             slot.size = await self._make_room(slot, header)
         self._tell(slot, slot.size)
         started = time.monotonic()
@@ -209,24 +176,9 @@ class ModelPool:
         def progress(fraction: float) -> None:
             slot.fraction = fraction
 
-        spec = LoadSpec(
-            executor=executor,
-            path=card.path,
-            context=slot.size.context,
-            cells=slot.size.cells,
-            parallel=settings.parallel,
-            threads=settings.threads,
-            quiet=slot.size.quiet,
-            swa_full=slot.size.full_window,
-            extra_buffers=self._extra_buffers,
-            gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers,
-            kv_type=settings.kv_type,
-            least_context=slot.size.least_context,
-            host_cache_bytes=slot.size.host_cache,
-            disk=settings.disk,
-            drafts=settings.drafts,
-            files=card.files,
-        )
+        spec = settings.load_spec(card, slot.size, extra_buffers=self._extra_buffers)
+        if (partner := self._partner(slot)) is not None:
+            spec = partner.joined(spec, settings)
         worker = await load_worker(spec, progress, self._note)
         self._extra_buffers = worker.spec.extra_buffers
         try:
@@ -279,9 +231,22 @@ class ModelPool:
         slot = self._slot(name)
         if slot.card.format is not Format.GGUF:
             return
-        if self._device_memory is None:
-            self._device_memory = self._settings.device_memory()
+        self._look_around()
         self._tell(slot, self._sized(slot, read_file(slot.card.path), ()))
+
+    def _look_around(self) -> None:
+        """Find out once what does not change: the GPUs, and the draft model. May block."""
+        settings = self._settings
+        if self._device_memory is None:
+            self._device_memory = settings.device_memory()
+        if (card := settings.draft_model) is not None and self._draft is None:
+            settings.executor(card)
+            self._draft = Partner.of(card, read_file(card.path), settings.wish)
+
+    def _partner(self, slot: _Slot) -> Partner | None:
+        """The model that guesses for this one."""
+        draft = self._draft
+        return draft if draft is not None and draft.card.id != slot.card.id else None
 
     def _sized(self, slot: _Slot, header: GgufHeader, others: Sequence[_Slot]) -> CacheSize:
         sizes = [(s.size, s.on_devices) for s in others if s.size]
@@ -289,9 +254,16 @@ class ModelPool:
         held = sum(max(0, s.bytes - s.host_cache - devices) for s, devices in sizes)
         on_devices = self._device_memory or 0
         budget = self._settings.memory(held) + on_devices - sum(s.bytes for s, _ in sizes)
-        return size_cache(
-            slot.card, header, self._settings.wish, budget=budget, on_devices=on_devices
+        partner = self._partner(slot)
+        beside = partner.size.bytes if partner is not None else 0
+        size = size_cache(
+            slot.card,
+            header,
+            self._settings.wish,
+            budget=budget - beside,
+            on_devices=on_devices,
         )
+        return replace(size, bytes=size.bytes + beside)
 
     async def _make_room(self, slot: _Slot, header: GgufHeader) -> CacheSize:
         """Unload idle models, the longest unused first, until this one fits."""

@@ -20,6 +20,8 @@ LEAST_CONTEXT = 8192
 # left beside the model.
 TIER_MOST = 8 << 30
 TIER_SHARE = 0.25
+# With no --ctx, a model that guesses for another follows requests up to this length.
+PARTNER_CONTEXT = 16384
 _CELL_STEP = 256
 
 
@@ -127,6 +129,14 @@ def size_cache(
     tier = _tier(wish.cache_ram, max(0, min(budget - on_devices, budget - taken)))
     floor = context if wish.ctx else min(context, LEAST_CONTEXT)
     return CacheSize(context, cells, taken + tier, full, quiet, tier, floor)
+
+
+def size_partner(card: ModelCard, header: GgufHeader, wish: Wish) -> CacheSize:
+    """The size of a model that only guesses for a larger one: all requests share one context."""
+    trained = card.context_length or LEAST_CONTEXT
+    context = min(trained, wish.ctx or PARTNER_CONTEXT)
+    need = _Needs(card, header, wish).of(context, full_window=True)
+    return CacheSize(context, context, need.total, True, 0, 0, context)
 
 
 def shrunk(

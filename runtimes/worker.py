@@ -11,14 +11,16 @@ import os
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Protocol
 
 from models.errors import RunnerError
-from runtimes.base import Executor
+from runtimes.base import Cut, Executor
 from runtimes.blocks import BlockStore
 from runtimes.diskcache import QUEUE_BYTES, DiskCache
+from runtimes.draft_model import DraftModel, same_vocabulary
 from runtimes.engine import Engine
 from runtimes.kvfiles import root_key
 from runtimes.messages import (
@@ -81,6 +83,12 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     pipe = _Pipe(connection)
+
+    def note(text: str) -> None:
+        pipe.send(Notice(text))
+
+    # The small one first: what is left of a GPU is then the large one's to fill.
+    partner = _load_partner(spec.draft, note) if spec.draft is not None else None
     try:
         model = _load(spec, lambda fraction: pipe.send(LoadProgress(fraction)))
         model.probe()
@@ -89,7 +97,10 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         pipe.send(LoadFailed(error.message))
         return
     context = min(spec.context, caps.cells)
-    store = _store(model, spec, lambda text: pipe.send(Notice(text)))
+    store = _store(model, spec, note)
+    if partner is not None and not _guesses_for(partner, vocab, spec, note):
+        partner.release()
+        partner = None
     engine = Engine(
         model.executor,
         vocab,
@@ -98,9 +109,11 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         model.quiet,
         store=store,
         drafts=spec.drafts,
+        draft_model=_draft_model(partner, vocab, spec),
         encode=lambda text: model.encode(text, False, False),
     )
-    pipe.send(Ready(vocab, context, caps.cells, model.memory(), model.placement()))
+    memory = Counter(model.memory()) + Counter(partner.memory() if partner is not None else {})
+    pipe.send(Ready(vocab, context, caps.cells, dict(memory), model.placement()))
     orders: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
     reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)
     reader.start()
@@ -109,12 +122,44 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         _put_away(engine)
         store.close()
     model.release()
+    if partner is not None:
+        partner.release()
 
 
 def _load(spec: LoadSpec, progress: Callable[[float], None]) -> LoadedModel:
     module, _, function = spec.executor.partition(":")
     load: Load = getattr(importlib.import_module(module), function)
     return load(spec, progress)
+
+
+def _load_partner(spec: LoadSpec, note: Callable[[str], None]) -> LoadedModel | None:
+    """The model that guesses. What keeps it from that keeps nobody from an answer."""
+    try:
+        return _load(spec, lambda _: None)
+    except RunnerError as error:
+        note(f"{spec.path.name} does not draft: {error.message}")
+        return None
+
+
+def _guesses_for(
+    partner: LoadedModel, vocab: Vocab, spec: LoadSpec, note: Callable[[str], None]
+) -> bool:
+    """Whether a loaded draft model suits the model; says so where it does not."""
+    assert spec.draft is not None
+    caps, names = partner.executor.caps, f"{spec.draft.path.name} cannot draft for {spec.path.name}"
+    if not same_vocabulary(partner.vocab(), vocab):
+        note(f"{names}: their vocabularies differ. Take a smaller model of the same family.")
+        return False
+    if caps.cut is not Cut.ANY or not caps.forks:
+        note(f"{names}: wrong guesses cannot be taken back from its kind of memory.")
+        return False
+    return True
+
+
+def _draft_model(partner: LoadedModel | None, vocab: Vocab, spec: LoadSpec) -> DraftModel | None:
+    if partner is None or spec.draft is None:
+        return None
+    return DraftModel(partner.executor, len(vocab.pieces), spec.draft.context)
 
 
 def _store(model: LoadedModel, spec: LoadSpec, note: Callable[[str], None]) -> BlockStore | None:

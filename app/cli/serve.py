@@ -28,9 +28,13 @@ def serve(
         bool | None, typer.Option("--local-only", help="Never send anything elsewhere.")
     ] = None,
     draft: Annotated[
-        bool | None,
-        typer.Option("--draft/--no-draft", help="Guess tokens from the text so far, or not."),
+        str | None,
+        typer.Option(
+            help="What guesses tokens ahead: auto (the text so far), also a small model of the "
+            "same family by its name, or off."
+        ),
     ] = None,
+    no_draft: Annotated[bool, typer.Option("--no-draft", help="The same as --draft off.")] = False,
     disk_cache: Annotated[
         bool | None,
         typer.Option(
@@ -53,7 +57,7 @@ def serve(
             "gpu_layers": gpu_layers,
             "api_key": api_key,
             "local_only": local_only,
-            "draft": draft,
+            "draft": "off" if no_draft else draft,
             "disk_cache": disk_cache,
             "log_level": log_level,
         }

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.build import Installed
+from app.build import Installed, build_host
+from app.settings import load_settings
 from models.card import Origin
 from models.discover import Places
 from models.errors import ModelNotFound
@@ -33,3 +34,14 @@ def test_a_file_the_owner_named_is_served_under_its_id(store: Store, tmp_path: P
     installed = Installed(store, own)
     assert installed.find(own.id) == own
     assert own in installed.list()
+
+
+def test_an_unknown_draft_model_is_an_error_before_anything_is_loaded(tmp_path: Path) -> None:
+    settings = load_settings({"draft": "nobody/nothing"}, {"RUNNER_HOME": str(tmp_path)})
+    with pytest.raises(ModelNotFound, match="nobody/nothing"):
+        build_host(settings)
+
+
+@pytest.mark.parametrize("said", ["auto", "off", "true", "No"])
+def test_drafting_without_a_model_needs_none(tmp_path: Path, said: str) -> None:
+    build_host(load_settings({"draft": said}, {"RUNNER_HOME": str(tmp_path)}))

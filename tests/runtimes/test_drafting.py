@@ -8,7 +8,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from runtimes.drafting import LONGEST, Draft, Drafting, DraftPolicy, Planned, Proposal
+from runtimes.drafting import (
+    LONGEST,
+    Draft,
+    Drafting,
+    DraftPolicy,
+    Planned,
+    Proposal,
+    best_draft,
+)
 from runtimes.lookup import PromptLookup
 from runtimes.radix import Tokens
 from runtimes.verify_cost import VerifyCost
@@ -143,6 +151,7 @@ class Told:
     next: tuple[int, ...]
     free: bool = True
     assumed: tuple[float, ...] = (0.1,)
+    seconds: float = 0.0
     asked: list[int] = field(default_factory=list[int])
 
     def propose(self, known: Tokens, most: int) -> Proposal:
@@ -154,7 +163,7 @@ def test_guesses_that_come_true_switch_drafting_on_without_a_row_spent() -> None
     drafting = Drafting(Told((1, 2, 3, 4)))
     spent = 0
     for step in range(40):
-        drafted = drafting.draft(ids([0]), ALONE, Known(CPU), 8).tokens
+        drafted = best_draft([drafting], ids([0]), ALONE, Known(CPU), 8).tokens
         if drafted:
             break
         spent += len(drafted)
@@ -169,7 +178,7 @@ def test_drafts_that_are_right_to_the_last_token_grow_longer() -> None:
     drafting = Drafting(Told(tuple(range(16)), assumed=(0.8,)))
     lengths: list[int] = []
     for _ in range(30):
-        tokens = drafting.draft(ids([0]), ALONE, Known(CPU), LONGEST).tokens
+        tokens = best_draft([drafting], ids([0]), ALONE, Known(CPU), LONGEST).tokens
         lengths.append(len(tokens))
         drafting.came([*tokens, 99])  # the token after a draft comes from the same step
     assert lengths == sorted(lengths)
@@ -181,15 +190,34 @@ def test_a_drafter_that_costs_is_asked_only_for_what_pays() -> None:
     drafter = Told((1, 2, 3, 4), free=False)
     drafting = Drafting(drafter)
     for _ in range(10):
-        drafting.draft(ids([0]), ALONE, Known(CPU), 8)
+        best_draft([drafting], ids([0]), ALONE, Known(CPU), 8)
         drafting.came([9])
     assert drafter.asked == []
 
 
 def test_a_draft_is_no_longer_than_allowed() -> None:
     drafting = Drafting(Told((1, 2, 3, 4), assumed=(0.99,)))
-    assert drafting.draft(ids([0]), ALONE, Known(GPU), 3).tokens == (1, 2, 3)
-    assert drafting.draft(ids([0]), ALONE, Known(GPU), 0) == Draft()
+    assert best_draft([drafting], ids([0]), ALONE, Known(GPU), 3).tokens == (1, 2, 3)
+    assert best_draft([drafting], ids([0]), ALONE, Known(GPU), 0) == Draft()
+
+
+def test_what_guessing_costs_counts() -> None:
+    def drafted(seconds: float) -> int:
+        drafting = Drafting(Told((1,) * 16, free=False, assumed=(0.85,), seconds=seconds))
+        return len(best_draft([drafting], ids([0]), ALONE, Known(GPU), LONGEST).tokens)
+
+    assert drafted(0.0) >= 12
+    assert 2 <= drafted(0.8) <= 8  # of the curve's milliseconds
+    assert drafted(5.0) == 0
+
+
+def test_the_drafter_that_promises_more_is_taken() -> None:
+    text = Drafting(Told((1, 2, 3, 4), assumed=(0.5,)))
+    model = Drafting(Told((7, 8, 9), free=False, assumed=(0.9,)))
+    assert best_draft([text, model], ids([0]), ALONE, Known(CPU), 3).tokens == (7, 8, 9)
+    model = Drafting(Told((7, 8, 9), free=False, assumed=(0.9,), seconds=30.0))
+    text = Drafting(Told((1, 2, 3, 4), assumed=(0.9,)))
+    assert best_draft([text, model], ids([0]), ALONE, Known(CPU), 3).tokens == (1, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -209,7 +237,7 @@ def simulate(
     known = ids([*prompt, *answer])
     while done < len(answer):
         most = len(answer) - done - 1
-        draft = drafting.draft(known[: len(prompt) + done], ALONE, cost, most).tokens
+        draft = best_draft([drafting], known[: len(prompt) + done], ALONE, cost, most).tokens
         right = 0
         while right < len(draft) and draft[right] == answer[done + right]:
             right += 1

@@ -41,7 +41,8 @@ from models.fit import estimate
 from models.gguf import read_file
 from models.kv import KvType
 from runtimes.base import LoadState
-from runtimes.pool import ModelPool, PoolSettings
+from runtimes.plan import PoolSettings
+from runtimes.pool import ModelPool
 from tests.weights import write_model
 
 LLAMA = "runtimes.llamacpp.model:load"
@@ -381,3 +382,31 @@ async def test_closing_ends_every_process(bench: Bench) -> None:
     await pool.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+# ---------------------------------------------------------------------- a model that guesses
+
+
+async def test_a_draft_model_is_loaded_beside_and_counted(bench: Bench) -> None:
+    write_model(bench.shelf.folder / "small.gguf", "llama")
+    alone, pair = bench.pool(), bench.pool(draft_model=bench.shelf.find("small"))
+    text = [e for e in await events(alone, ask()) if isinstance(e, Text)]
+    assert [e for e in await events(pair, ask()) if isinstance(e, Text)] == text
+    sizes = [
+        next(i for i in pool.models() if i.id == "tiny").memory_bytes for pool in (alone, pair)
+    ]
+    small = bench.shelf.find("small").size_bytes
+    assert sizes[1] - sizes[0] > small
+
+
+async def test_a_draft_model_of_another_kind_is_refused_in_a_note(bench: Bench) -> None:
+    write_model(bench.shelf.folder / "stateful.gguf", "mamba")
+    pool = bench.pool(draft_model=bench.shelf.find("stateful"))
+    finished(await events(pool, ask()))
+    assert any("cannot draft for tiny.gguf" in note for note in bench.notes)
+
+
+async def test_a_model_does_not_guess_for_itself(bench: Bench) -> None:
+    pool = bench.pool(draft_model=bench.shelf.find("tiny"))
+    finished(await events(pool, ask()))
+    assert not any("draft" in note for note in bench.notes)
