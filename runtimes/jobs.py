@@ -38,7 +38,7 @@ class Job:
 
     `stops`: positions at which a prefill chunk must end; `checkpoints`: those of them at which
     memory that cannot be cut is to be kept. `restoring`: memory on its way from another tier,
-    before anything is computed."""
+    before anything is computed. `due`: see `Scheduler.plan`."""
 
     id: int
     prompt: Tokens
@@ -57,6 +57,7 @@ class Job:
     restoring: Restoring | None = None
     draftings: tuple[Drafting, ...] = ()
     stops: set[int] = field(default_factory=set[int])
+    due: int | None = None
     kept_logits: NDArray[np.float32] | None = None
     _buffer: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
 

@@ -20,6 +20,8 @@ from runtimes.residents import Residents
 from runtimes.stash import Stash
 from runtimes.waiting import Queue
 
+# A prompt is read before those that come when so many times its own length was read, batch later.
+STRETCH = {Priority.INTERACTIVE: 2, Priority.BATCH: 16}
 # Tokens that a constraint leaves no choice about go through the model so many at a time.
 MAX_FORCED = 32
 
@@ -64,6 +66,7 @@ class Scheduler:
         self._parallel = parallel
         self._grid = grid
         self._clock = clock
+        self._read = 0
 
     # ------------------------------------------------------------------ accounting
 
@@ -149,14 +152,16 @@ class Scheduler:
     # ------------------------------------------------------------------ the next step
 
     def plan(self, budget: int) -> tuple[Work, ...]:
-        """Rows for the next step: one for each running stream, then up to `budget` prompt tokens,
-        shortest remainder first."""
+        """Rows for the next step: one for each running stream, then up to `budget` prompt tokens.
+
+        Prompts are read by the time they are due, which is later the longer they are: short ones
+        pass long ones, but only so many, however many come."""
         able = [job for job in self.running if job.restoring is None]
         writing = [job for job in able if job.pending == 1 or job.state is JobState.DECODE]
         works = [Work(job, min(job.pending, MAX_FORCED)) for job in writing]
         room = min(budget, self._caps.max_rows - sum(work.count for work in works))
         outputs = self._caps.max_outputs - len(works)
-        reading = sorted((j for j in able if j not in writing), key=lambda j: j.pending)
+        reading = sorted((j for j in able if j not in writing), key=self._due)
         for job in reading:
             count = self._chunk(job, room)
             if count <= 0 or outputs <= 0:
@@ -176,6 +181,7 @@ class Scheduler:
             taken_back = self._x.cut(job.handle, job.computed)
             assert taken_back, "only where memory can be cut are there drafts"
         if job.state is JobState.PREFILL:
+            self._read += work.count
             self.places.record(job, job.handle, min(job.computed, job.prompt_length))
             if job.computed in job.checkpoints:
                 self.places.keep_state(job.handle, job.known[: job.computed])
@@ -212,6 +218,12 @@ class Scheduler:
         return self.residents.relax(sum(job.computed for job in self.running))
 
     # ------------------------------------------------------------------ inside
+
+    def _due(self, job: Job) -> int:
+        """When a prompt should be read, on a clock of prompt tokens."""
+        if job.due is None:
+            job.due = self._read + STRETCH[job.priority] * job.pending
+        return job.due
 
     def _chunk(self, job: Job, room: int) -> int:
         if self._grid > 1:

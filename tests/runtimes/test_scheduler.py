@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.chat import Priority
 from runtimes.base import CellsExhausted, Cut
 from runtimes.jobs import Job, JobState
 from runtimes.scheduler import MIN_SHARED, Scheduler
@@ -125,6 +126,37 @@ def test_memory_that_cannot_be_cut_is_forked_exactly_where_the_prefix_ends() -> 
     assert jobs[0].computed == 100  # the chunk ends where the others want to fork
     run(made, executor)
     assert [j.cached for j in jobs] == [0, 100, 100]
+
+
+def test_short_prompts_pass_a_long_one_but_not_for_ever() -> None:
+    executor = ledger()
+    made = scheduler(executor)
+    long = job(0, range(1000, 1300))
+    made.submit(long)
+    run(made, executor, budget=10)
+    shorts = 0
+    while not long.generated:
+        if len(made.running) == 1:
+            shorts += 1
+            made.submit(job(shorts, [shorts] * 50))
+        run(made, executor, budget=10)
+        for other in [
+            j for j in made.running if j is not long and not j.prompt_length > j.computed
+        ]:
+            made.finish(other)
+    # it is due when twice its 300 tokens were read, those that came before that excepted
+    assert 8 <= shorts <= 18
+
+
+def test_a_batch_prompt_lets_more_pass() -> None:
+    executor = ledger()
+    made = scheduler(executor)
+    batch, other = job(0, range(100, 150)), job(1, range(200, 500))
+    batch.priority = Priority.BATCH
+    for each in (batch, other):
+        made.submit(each)
+    made.admit()
+    assert [w.job.id for w in made.plan(64)] == [1]
 
 
 def test_streams_come_before_prompts_and_the_shortest_remainder_first() -> None:
