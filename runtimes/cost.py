@@ -12,11 +12,12 @@ _NEWEST = 0.3
 
 
 class StepCost:
-    """A running estimate of the seconds a prompt token costs; starts with a cautious chunk."""
+    """A running estimate of the seconds a prompt token costs. It starts from `token_seconds`, which
+    the load measured; without, with a cautious chunk."""
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, token_seconds: float | None = None) -> None:
         self._max_rows = max_rows
-        self._per_token: float | None = None
+        self._per_token = token_seconds
 
     def observe(self, prompt_rows: int, seconds: float) -> None:
         """A step with `prompt_rows` tokens of prompts took `seconds`."""

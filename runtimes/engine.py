@@ -74,7 +74,8 @@ class Engine:
 
     Requests share one room, and each step of it. Those whose arithmetic must repeat go to a quiet
     one, opened by `open_quiet` for the first of them: there each has a cache and steps of its own.
-    Where it cannot be opened they share, too."""
+    Where it cannot be opened they share, too. `token_seconds` is what a prompt's token costs, as
+    far as that is known."""
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class Engine:
         store: BlockStore | None = None,
         drafts: bool = True,
         draft_model: DraftModel | None = None,
+        token_seconds: float | None = None,
         encode: Callable[[str], Sequence[int]] | None = None,
     ) -> None:
         self.shared = Room(executor, Scheduler(executor, parallel, clock, store=store))
@@ -96,7 +98,7 @@ class Engine:
         self._context = context
         self._clock = clock
         self._store = store
-        self._cost = StepCost(executor.caps.max_rows)
+        self._cost = StepCost(executor.caps.max_rows, token_seconds)
         self._speculation = Speculation(executor.caps, draft_model, wanted=drafts)
         self._copying = DutyCycle(MOVE_SHARE)
         self._parting = DutyCycle(MOVE_SHARE)

@@ -53,7 +53,7 @@ class LoadedModel(Protocol):
 
     def encode(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]: ...
 
-    def probe(self) -> None: ...
+    def probe(self) -> float: ...
 
     def memory(self) -> dict[str, int]: ...
 
@@ -91,7 +91,7 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     partner = _load_partner(spec.draft, note) if spec.draft is not None else None
     try:
         model = _load(spec, lambda fraction: pipe.send(LoadProgress(fraction)))
-        model.probe()
+        token_seconds = model.probe()
         caps, vocab = model.executor.caps, model.vocab()
     except RunnerError as error:
         pipe.send(LoadFailed(error.message))
@@ -109,6 +109,7 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         model.quiet,
         store=store,
         drafts=spec.drafts,
+        token_seconds=token_seconds,
         draft_model=_draft_model(partner, vocab, spec),
         encode=lambda text: model.encode(text, False, False),
     )

@@ -1,5 +1,6 @@
 """A GGUF loaded by llama.cpp: its vocabulary, and the contexts that run it."""
 
+import time
 from collections.abc import Callable
 
 from models.errors import DoesNotFit, EngineFailed, ModelInvalid
@@ -18,7 +19,8 @@ from runtimes.messages import LoadSpec, Vocab
 PARKED_SEQUENCES = 48
 # Parked sequences take at most this share of a GPU's memory that is free after the load.
 PARK_SHARE = 0.5
-
+# Tokens of the step that a load measures.
+PROBE_ROWS = 32
 
 # Attention without flash attention: heads of so many elements, and so many bytes of scores.
 SMALL_HEAD = 64
@@ -131,16 +133,21 @@ class LlamaModel:
 
     # ------------------------------------------------------------------ life
 
-    def probe(self) -> None:
+    def probe(self) -> float:
         """One small step, narrow and wide: a build whose instructions this processor traps dies
-        here and not under somebody's request."""
-        for width in (1, 32):
+        here and not under somebody's request. Returns the seconds that a token of the wide one
+        took; the weights are in memory then."""
+        seconds = 0.0
+        for width in (1, PROBE_ROWS):
             handle = self.executor.open()
+            started = time.monotonic()
             try:
                 self.executor.step([Row(handle, [0] * width, 0, True)], lambda _: None)
             except EngineFailed as error:
                 raise EngineFailed(f"the model's first step failed: {error.message}") from error
+            seconds = (time.monotonic() - started) / width
             self.executor.close(handle)
+        return seconds
 
     def memory(self) -> dict[str, int]:
         """Bytes by kind, and by GPU."""
