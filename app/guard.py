@@ -44,7 +44,7 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if fault := self._refusal(headers, origin):
-            await respond(fault)(scope, receive, send)
+            await respond(fault, scope["path"])(scope, receive, send)
             return
         if origin:
             send = _with_cors(send, origin)
@@ -52,13 +52,14 @@ class Guard:
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)
                 return
         if fault := self._locked(headers, scope["path"]):
-            await respond(fault)(scope, receive, send)
+            await respond(fault, scope["path"])(scope, receive, send)
         elif _announced(headers) > MAX_BODY_BYTES:
             # A client that is still sending would see a reset connection instead of the answer.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN_S):
                     await _drain(receive)
-            await respond(Fault(413, _TOO_LARGE, code="request_too_large"))(scope, receive, send)
+            fault = Fault(413, _TOO_LARGE, code="request_too_large")
+            await respond(fault, scope["path"])(scope, receive, send)
         else:
             await self._app(scope, _limited(receive), send)
 

@@ -46,11 +46,11 @@ class Journal:
             # Only a server that stops cancels here; this task ends with the next lines anyway.
             logger.warning("%s was cut by the shutdown", request_id)
             if status == CLIENT_LEFT:
-                await respond(STOPPING)(scope, receive, wrapped)
+                await respond(STOPPING, scope["path"])(scope, receive, wrapped)
         except Exception:
             logger.exception("%s failed unexpectedly", request_id)
             if status == CLIENT_LEFT:
-                await respond(fault_of(RuntimeError()))(scope, receive, wrapped)
+                await respond(fault_of(RuntimeError()), scope["path"])(scope, receive, wrapped)
         finally:
             level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
             took_ms = (time.monotonic() - began) * 1000

@@ -43,6 +43,25 @@ class Tool:
     name: str
     description: str
     parameters: Mapping[str, Any]
+    deferred: bool = False
+    """Not part of the prompt, since the conversation itself introduces it; it may be called."""
+
+
+class ToolMode(StrEnum):
+    """Whether the model may, must or must not call a tool."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """What the answer may call: of a `name` only that one; with `parallel` several at once."""
+
+    mode: ToolMode = ToolMode.AUTO
+    name: str | None = None
+    parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +139,7 @@ class Request:
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
     constraint: Constraint | None = None
+    tool_choice: ToolChoice = ToolChoice()
     logprobs: int | None = None
     priority: Priority = Priority.INTERACTIVE
 

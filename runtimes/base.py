@@ -234,6 +234,15 @@ class ModelHost(Runtime, Protocol):
         """Everything that may be asked for, loaded or not."""
         ...
 
+    async def tokens(self, request: Request) -> tuple[int, ...]:
+        """The request's prompt in the model's vocabulary, which is loaded for it. Raises a
+        `RunnerError`."""
+        ...
+
+    async def pieces(self, model: str, tokens: Sequence[int]) -> list[bytes]:
+        """What tokens of a model's vocabulary stand for. Raises a `RunnerError`."""
+        ...
+
     def loading(self) -> bool:
         """Whether any model is being loaded right now."""
         ...

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from asyncio import Queue
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from models.chat import (
@@ -76,11 +76,13 @@ class LocalModel:
             raise EngineBusy(
                 f"{self.worker.jobs} requests are running or waiting already; try again shortly."
             )
-        tokens = await self._tokens(request)
+        tokens = await self.tokens(request)
         room = self.context - len(tokens)
         if room < 1:
             raise ContextOverflow(len(tokens), self.context)
-        _check_ids(request, tokens, len(self._vocab.pieces))
+        size = len(self._vocab.pieces)
+        _check_ids(tokens, size, "prompt")
+        _check_ids([i for i, _ in request.sampling.logit_bias], size, "logit_bias")
         wanted = request.limits.max_tokens
         sampling = request.sampling
         job_id, news = self.worker.submit(
@@ -104,7 +106,14 @@ class LocalModel:
         finally:
             self.worker.cancel(job_id)
 
-    async def _tokens(self, request: Request) -> tuple[int, ...]:
+    def pieces(self, tokens: Sequence[int]) -> list[bytes]:
+        """What tokens stand for. Raises RequestInvalid for ids that are none."""
+        _check_ids(tokens, len(self._vocab.pieces), "tokens")
+        return [self._vocab.pieces[token] for token in tokens]
+
+    async def tokens(self, request: Request) -> tuple[int, ...]:
+        """The request's prompt in the model's vocabulary. Raises ContextOverflow early where it is
+        far too long, and TemplateFailed."""
         vocab = self._vocab
         if isinstance(request.prompt, Conversation):
             # A template is foreign code: however long it takes, the event loop goes on.
@@ -183,9 +192,7 @@ def _shown(piece: Piece) -> list[Event]:
     return events
 
 
-def _check_ids(request: Request, tokens: tuple[int, ...], vocab_size: int) -> None:
+def _check_ids(tokens: Sequence[int], vocab_size: int, param: str) -> None:
     """Ids from outside must be of this vocabulary: the library would refuse the whole step."""
     if any(not 0 <= t < vocab_size for t in tokens):
-        raise RequestInvalid(f"Token ids must lie between 0 and {vocab_size - 1}.", "prompt")
-    if any(not 0 <= i < vocab_size for i, _ in request.sampling.logit_bias):
-        raise RequestInvalid(f"Token ids must lie between 0 and {vocab_size - 1}.", "logit_bias")
+        raise RequestInvalid(f"Token ids must lie between 0 and {vocab_size - 1}.", param)

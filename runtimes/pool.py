@@ -120,6 +120,25 @@ class ModelPool:
             async for loading in self._ensure(slot):
                 yield loading
 
+    async def tokens(self, request: Request) -> tuple[int, ...]:
+        """See `ModelHost`."""
+        async with self._loaded(request.model) as model:
+            return await model.tokens(request)
+
+    async def pieces(self, model: str, tokens: Sequence[int]) -> list[bytes]:
+        """See `ModelHost`."""
+        async with self._loaded(model) as loaded:
+            return loaded.pieces(tokens)
+
+    @contextlib.asynccontextmanager
+    async def _loaded(self, name: str) -> AsyncGenerator[LocalModel]:
+        slot = self._slot(name)
+        with slot.in_use():
+            async for _ in self._ensure(slot):
+                pass
+            assert slot.model is not None
+            yield slot.model
+
     def _slot(self, name: str) -> _Slot:
         known = self._named.get(name)
         if known is not None and known.model is not None:

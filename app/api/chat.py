@@ -126,7 +126,7 @@ class ChatDialect:
             "model": body.model,
         }
 
-    def opening(self) -> Iterable[bytes]:
+    def opening(self, prompt_tokens: int | None) -> Iterable[bytes]:
         for choice in range(self._choices):
             yield self._chunk(choice, {"role": "assistant", "content": ""})
 

@@ -145,7 +145,7 @@ class CompletionDialect:
             "model": body.model,
         }
 
-    def opening(self) -> Iterable[bytes]:
+    def opening(self, prompt_tokens: int | None) -> Iterable[bytes]:
         for choice in range(self._choices):
             yield self._chunk(choice, self._before(choice))
 

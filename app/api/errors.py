@@ -1,8 +1,8 @@
 """From every error to one HTTP status and OpenAI's error object, in one place."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -92,9 +92,43 @@ def dotted(location: Sequence[str | int]) -> str:
     return ".".join(str(step) for step in location)
 
 
-def respond(fault: Fault) -> JSONResponse:
-    """An error as an HTTP reply."""
-    return JSONResponse(fault.body(), fault.status, fault.headers)
+def respond(fault: Fault, path: str) -> JSONResponse:
+    """An error as an HTTP reply, in the shape that clients of `path` know."""
+    shape = next((s for start, s in SHAPES.items() if path.startswith(start)), Fault.body)
+    return JSONResponse(shape(fault), fault.status, fault.headers)
+
+
+def _messages_body(fault: Fault) -> dict[str, Any]:
+    return {"type": "error", "error": messages_error(fault)}
+
+
+# Anthropic's names (https://docs.anthropic.com/en/api/errors).
+_MESSAGES_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def messages_error(fault: Fault) -> dict[str, Any]:
+    """An error as Anthropic's dialect words it."""
+    known = _MESSAGES_TYPES.get(fault.status)
+    kind = known or ("api_error" if fault.status >= 500 else "invalid_request_error")
+    return {"type": kind, "message": fault.message}
+
+
+def _ollama_body(fault: Fault) -> dict[str, Any]:
+    return {"error": fault.message}
+
+
+# By the beginning of the path; OpenAI's shape is everybody else's.
+SHAPES: dict[str, Callable[[Fault], dict[str, Any]]] = {
+    "/v1/messages": _messages_body,
+    "/api/": _ollama_body,
+}
 
 
 def install(app: FastAPI) -> None:
@@ -109,7 +143,14 @@ async def _runner_error(request: Request, error: Exception) -> JSONResponse:
         logger.warning("%s: %s", type(error).__name__, fault.message)
     if isinstance(error, ContextOverflow) and request.url.path.endswith("/v1/completions"):
         fault = Fault(fault.status, fault.message, fault.type, "prompt", fault.code)
-    return respond(fault)
+    if isinstance(error, ContextOverflow) and request.url.path.startswith("/v1/messages"):
+        fault = replace(fault, message=overflow_in_messages(error))
+    return respond(fault, request.url.path)
+
+
+def overflow_in_messages(error: ContextOverflow) -> str:
+    """The sentence by which Anthropic's clients know that they have to compact."""
+    return f"prompt is too long: {error.prompt_tokens} tokens > {error.limit} maximum"
 
 
 _PLAIN = {
@@ -125,4 +166,4 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
         message = plain.format(method=request.method, path=request.url.path)
     code = "not_found" if error.status_code == 404 else None
     fault = Fault(error.status_code, message, INVALID, None, code, dict(error.headers or {}))
-    return respond(fault)
+    return respond(fault, request.url.path)

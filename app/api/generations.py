@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from models.chat import Event, Finished, Loading, Request
+from models.chat import Event, Finished, Loading, Request, Started
 from models.errors import EngineFailed
 from runtimes.base import Runtime
 
@@ -32,6 +32,8 @@ class Generations:
         self._tasks: list[asyncio.Task[None]] = []
         self.open: set[int] = set(range(len(requests)))
         """Choices that have not finished."""
+        self.prompt_tokens: int | None = None
+        """The prompt's length, once it is known."""
 
     async def __aenter__(self) -> Self:
         self._tasks = [
@@ -80,6 +82,8 @@ class Generations:
                 return None
         if isinstance(item, Exception):
             raise item
+        if isinstance(item.event, Started):
+            self.prompt_tokens = item.event.prompt_tokens
         return item
 
     async def _pump(self, choice: int, request: Request) -> None:

@@ -81,9 +81,10 @@ class Answer:
 
 class Dialect(Protocol):
     """How one API writes an answer. A stream is `opening`, `pieces` and `idle`, then `closing` or
-    `failure`; frames are ready to be sent."""
+    `failure`; frames are ready to be sent. The prompt's tokens are None where the stream opens
+    before they are counted."""
 
-    def opening(self) -> Iterable[bytes]: ...
+    def opening(self, prompt_tokens: int | None) -> Iterable[bytes]: ...
 
     def pieces(self, piece: Piece) -> Iterable[bytes]: ...
 
@@ -96,11 +97,11 @@ class Dialect(Protocol):
     def whole(self, answers: Sequence[Answer]) -> dict[str, Any]: ...
 
 
-def frame(data: object) -> bytes:
-    """A server-sent event without a name."""
-    return (
-        b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-    )
+def frame(data: object, event: str | None = None) -> bytes:
+    """A server-sent event, with a name where a dialect gives it one."""
+    name = f"event: {event}\n".encode() if event else b""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return name + b"data: " + text.encode() + b"\n\n"
 
 
 DONE = b"data: [DONE]\n\n"
@@ -141,7 +142,7 @@ class Reply(Response):
         async with Generations(self._runtime, self._requests) as generations:
             await generations.settle(self._pace.commit_after_s)
             await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
-            await _write(send, self._dialect.opening())
+            await _write(send, self._dialect.opening(generations.prompt_tokens))
             try:
                 await self._run(send, generations)
                 await _write(send, self._dialect.closing())

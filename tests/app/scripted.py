@@ -1,10 +1,11 @@
 """A model host that says what a test scripts, and remembers how its requests ended."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.chat import (
+    Conversation,
     Event,
     Finished,
     FinishReason,
@@ -70,6 +71,22 @@ class ScriptedHost:
             ModelInfo("org/other:Q4_K_M", 1700000001, None, 8192, LoadState.ABSENT, 2000),
         ]
     )
+
+    async def tokens(self, request: Request) -> tuple[int, ...]:
+        """A token for each character of the prompt."""
+        self.requests.append(request)
+        if request.model not in {info.id for info in self.infos}:
+            raise ModelNotFound(f"No model {request.model} is here.")
+        prompt = request.prompt
+        if isinstance(prompt, Conversation):
+            return tuple(ord(c) for message in prompt.messages for c in message.content)
+        return (
+            prompt.content if isinstance(prompt.content, tuple) else tuple(map(ord, prompt.content))
+        )
+
+    async def pieces(self, model: str, tokens: Sequence[int]) -> list[bytes]:
+        """Characters again."""
+        return [chr(token).encode() for token in tokens]
 
     async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
