@@ -18,8 +18,9 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from models.chat import Conversation, Message, Role, Tool
+from models.chat import Conversation, Message, Role, Tool, ToolCall
 from models.errors import TemplateFailed
+from models.tooltext import introduced, spoken
 
 
 class _Generation(Extension):
@@ -65,6 +66,8 @@ class Traits:
     neighbours: bool
     assistant_first: bool
     tools: bool
+    calls: bool
+    """Calls in an assistant's turn, and turns of tools."""
 
 
 class ChatTemplate:
@@ -82,9 +85,10 @@ class ChatTemplate:
 
     def render(self, conversation: Conversation) -> str:
         """The prompt's text, up to where the assistant speaks. Raises TemplateFailed."""
-        messages = coerce(conversation.messages, self.traits)
+        messages = coerce(conversation.messages, self.traits, conversation.tools)
+        tools = [t for t in conversation.tools if not t.deferred] if self.traits.tools else []
         try:
-            return self._render(messages, conversation.tools, conversation.template_args)
+            return self._render(messages, tools, conversation.template_args)
         except Exception as error:  # the template's own code: anything may come out of it
             raise TemplateFailed(
                 f"The model's chat template refuses these messages: {error}", "messages"
@@ -153,6 +157,9 @@ _U, _A, _S = (
 _LATE = Message(Role.SYSTEM, "probe-late")
 _SECOND = Message(Role.USER, "probe-second")
 _TOOL = Tool("probe_tool", "probe", {"type": "object", "properties": {}})
+# Nine letters and digits, the only ids that some templates take.
+_CALL = Message(Role.ASSISTANT, "", tool_calls=(ToolCall("probecall", "probe_call", "{}"),))
+_RETURNED = Message(Role.TOOL, "probe-returned", tool_call_id="probecall", name="probe_call")
 
 
 def _probe(render: Callable[..., str]) -> Traits:
@@ -163,6 +170,7 @@ def _probe(render: Callable[..., str]) -> Traits:
         except Exception:  # the template's own code: anything may come out of it
             return False
         said = [m.content for m in messages] + [t.name for t in tools]
+        said += [call.name for m in messages for call in m.tool_calls]
         return all(s in text for s in said)
 
     return Traits(
@@ -172,18 +180,24 @@ def _probe(render: Callable[..., str]) -> Traits:
         and shows([_U, _A, replace(_A, content="probe-again"), _SECOND]),
         assistant_first=shows([_A, _U]),
         tools=shows([_U], [_TOOL]),
+        calls=shows([_U, _CALL, _RETURNED, replace(_A, content="probe-again"), _SECOND], [_TOOL]),
     )
 
 
-def coerce(messages: Sequence[Message], traits: Traits) -> list[Message]:
+def coerce(
+    messages: Sequence[Message], traits: Traits, tools: Sequence[Tool] = ()
+) -> list[Message]:
     """The same conversation in turns the template can express."""
-    turns = list(messages)
+    turns = list(messages) if traits.calls else spoken(messages)
     leading = 0
     while leading < len(turns) and turns[leading].role is Role.SYSTEM:
         leading += 1
     if leading > 1:
         joined = "\n\n".join(m.content for m in turns[:leading])
         turns[:leading] = [Message(Role.SYSTEM, joined)]
+        leading = 1
+    if tools and not traits.tools:
+        turns = introduced(turns, tools)
         leading = 1
     if not traits.late_system:
         turns = turns[:leading] + [_as_note(m) for m in turns[leading:]]
