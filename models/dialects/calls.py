@@ -151,9 +151,10 @@ class CallReader:
                 break
             outcome, end = Outcome.CALLED, text.at
             yield from text.skip_space()
-            if not listed or (yield from text.match((",",))) is None:
-                if not listed or not (yield from text.ahead(("]",))):
-                    break
+            if not listed:
+                break
+            if (yield from text.match((",",))) is None and not (yield from text.ahead(("]",))):
+                break
         text.at = end
         return outcome
 

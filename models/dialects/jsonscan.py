@@ -8,8 +8,11 @@ _ATOM = re.compile(r"[-+.0-9A-Za-z]+")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _HEX = frozenset("0123456789abcdefABCDEF")
 # Python's words are what models write that have seen more Python than JSON.
-_WORDS = {w: w for w in ("true", "false", "null")}
-_WORDS |= {"True": "true", "False": "false", "None": "null"}
+_WORDS = {w: w for w in ("true", "false", "null")} | {
+    "True": "true",
+    "False": "false",
+    "None": "null",
+}
 _ESCAPED = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
 
 

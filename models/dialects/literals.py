@@ -3,13 +3,16 @@
 import math
 import re
 from dataclasses import dataclass
+from typing import cast
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _NAMED = re.compile(r"([^\W\d][\w\-]*)\s*=(?!=)")
 _ATOM_END = re.compile(r"[,}\])]|\Z")
-_WORDS: dict[str, object] = {"true": True, "false": False, "null": None}
-_WORDS |= {"True": True, "False": False, "None": None}
+_WORDS: dict[str, object] = {
+    **{"true": True, "false": False, "null": None},
+    **{"True": True, "False": False, "None": None},
+}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
 _CODED = {"x": 2, "u": 4, "U": 8}
 _DEEPEST = 100
@@ -115,7 +118,7 @@ def mapping(text: str, style: Style) -> dict[str, object] | None:
         value = reader.whole()
     except (_NotLiteral, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return cast("dict[str, object]", value) if isinstance(value, dict) else None
 
 
 class _NotLiteral(Exception):

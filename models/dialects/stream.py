@@ -1,14 +1,14 @@
 """The one machine that reads a model's text by its dialect: text, reasoning and tool calls.
 
 It shows text as it comes and holds back only an ending that may still become markup, together with
-the white space before it: white space beside markup belongs to the markup. What the dialect's tables
-do not make markup is text, to the letter. So is a section of calls in which there is no call.
+the white space before it: white space beside markup belongs to the markup. What the dialect does
+not make markup is text, to the letter. So is a section of calls in which there is no call.
 """
 
 from collections.abc import Callable, Sequence
 
 from models.chat import Event, Tool
-from models.dialects.base import Dialect, Ids, Section, Thinking
+from models.dialects.base import Dialect, Ids, Thinking
 from models.dialects.calls import CallReader
 from models.dialects.channels import ChannelReader
 from models.dialects.desk import Desk

@@ -48,10 +48,11 @@ class TagReader:
             count += 1
             if not fine:
                 return Outcome.BROKEN
-        if form.tail and (yield from text.match(form.tail)) is None:
-            if not section.close or not (yield from text.ahead(section.close)):
-                text.at = end
-                return Outcome.BROKEN
+        # The section's end will do, where the call's own was forgotten.
+        ended = (yield from text.match(form.tail)) is not None
+        if not ended and not (yield from text.ahead(section.close)):
+            text.at = end
+            return Outcome.BROKEN
         emitter.arguments(index, "}")
         emitter.end(index)
         return Outcome.CALLED
