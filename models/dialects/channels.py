@@ -38,9 +38,9 @@ class ChannelReader:
         while True:
             show = self._events.reasoning if self.thinking else self._events.text
             mark, space = yield from show_until(self._text, self._marks, show)
+            show(space)
             if mark is None:
                 return
-            show(space)
             if mark in (self._channels.start, self._channels.channel):
                 yield from self._header(mark)
             elif mark in self._channels.ends:

@@ -9,11 +9,10 @@ _MOST_SPACE = 64
 
 
 def show_until(
-    text: Reader, marks: Marks, show: Callable[[str], None], *, keep_space: bool = True
+    text: Reader, marks: Marks, show: Callable[[str], None]
 ) -> Waiting[tuple[str | None, str]]:
     """Show everything up to the first mark and step over that. Returns it, and the white space
-    before it, which was not shown; None at the text's end, where `keep_space` tells whether white
-    space alone is worth showing."""
+    before it, which was not shown. At the text's end it returns None, and the white space there."""
     while True:
         found = marks.first(text.text, text.at)
         begun = len(text.text) if text.ended else marks.begun(text.text, text.at)
@@ -25,11 +24,10 @@ def show_until(
             text.forget()
             return found[0], between
         if text.ended:
-            rest = text.text[text.at :]
-            text.at = len(text.text)
-            if keep_space or not rest.isspace():
-                show(rest)
-            return None, ""
+            space = _space_before(text, len(text.text))
+            show(text.text[text.at : space])
+            rest, text.at = text.text[space:], len(text.text)
+            return None, rest
         space = _space_before(text, begun)
         show(text.text[text.at : space])
         text.at = space

@@ -96,10 +96,10 @@ class _Machine:
         while True:
             if self._begins and self._bare:
                 yield from self._try_bare()
-            mark, space = yield from show_until(
-                self._text, self._marks, self._say, keep_space=not self._beside
-            )
+            mark, space = yield from show_until(self._text, self._marks, self._say)
             if mark is None:
+                if not self._beside:
+                    self._say(space)
                 return
             yield from self._marked(mark, space)
 
@@ -149,6 +149,7 @@ class _Machine:
         while True:
             mark, space = yield from show_until(self._text, marks, self._events.reasoning)
             if mark is None:
+                self._events.reasoning(space)
                 return
             if mark == thinking.end:
                 break
