@@ -126,7 +126,9 @@ class Layout:
     """A call to the letter, as the family's template writes it: what a grammar holds a model to.
 
     `begin`, then calls with `between` between them, then `end`. A call is `head` NAME `named`
-    ARGUMENTS `tail`. `counted`: the name is followed by a colon and a number.
+    ARGUMENTS `tail`. `counted`: the name is followed by a colon and a number. Where a call may
+    follow or the end, the one mark must not begin with the other: a grammar's lexer takes the
+    longest and never goes back.
     """
 
     head: str

@@ -66,9 +66,9 @@ DEEPSEEK_V32 = replace(
         begin="<｜DSML｜function_calls>\n",
         head='<｜DSML｜invoke name="',
         named='">\n',
-        tail="</｜DSML｜invoke>",
-        between="\n",
-        end="\n</｜DSML｜function_calls>",
+        tail="</｜DSML｜invoke>\n",
+        between="",
+        end="</｜DSML｜function_calls>",
         arguments=Tags(
             open='<｜DSML｜parameter name="',
             keyed=('" string="false">',),

@@ -72,7 +72,7 @@ class JsonReader:
             text.at = scanner.scan(text.text, text.at)
             stop = scanner.done or scanner.broken
             if not stop and text.ended:
-                scanner.finish()
+                text.at = scanner.finish(text.at)
             self._desk.emitter.arguments(index, scanner.take())
             if stop or text.ended:
                 return scanner.done

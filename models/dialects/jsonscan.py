@@ -45,10 +45,13 @@ class JsonScanner:
         out, self._out = "".join(self._out), []
         return out
 
-    def finish(self) -> None:
-        """Nothing follows: a number that had no end yet ends here."""
-        if self._atom and not (self.done or self.broken):
+    def finish(self, at: int) -> int:
+        """Nothing follows after `at`: a number that had no end yet ends here. Returns where it
+        stopped."""
+        length = len(self._atom)
+        if length and not (self.done or self.broken):
             self._end_atom()
+        return at - length if length and self.broken else at
 
     # ------------------------------------------------- one method a state; each moves on or stops
 

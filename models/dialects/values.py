@@ -31,6 +31,11 @@ def is_string(schema: Schema | None) -> bool:
     return schema is not None and _kinds(schema) == {"string"}
 
 
+def may_be_string(schema: Schema) -> bool:
+    """Whether a value may be a string, among others."""
+    return "string" in _kinds(schema)
+
+
 def typed(text: str, schema: Schema | None) -> str:
     """The value as JSON: of a type that the schema allows, else a string. Where the schema says
     nothing, what parses as JSON is taken for that."""
@@ -106,14 +111,15 @@ def _kinds(schema: Schema, depth: int = 0) -> set[str]:
         return {declared}
     if isinstance(declared, list):
         return {str(kind) for kind in cast("list[object]", declared)}
-    options = [v for key in ("anyOf", "oneOf") for v in _listed(schema.get(key))]
+    options = [v for key in ("anyOf", "oneOf") for v in listed(schema.get(key))]
     if options and depth < _DEEPEST_REFERENCE:
         return set[str]().union(*(_kinds(as_mapping(o), depth + 1) for o in options))
-    given = [*_listed(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
+    given = [*listed(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
     if given:
         return {k for k, fits in _KINDS.items() if any(fits(value) for value in given)}
     return set(_KINDS)
 
 
-def _listed(value: object) -> list[object]:
+def listed(value: object) -> list[object]:
+    """The value where it is a list, else an empty one."""
     return cast("list[object]", value) if isinstance(value, list) else []

@@ -241,7 +241,7 @@ LLAMA_SAMPLES = (
     Sample(
         "a list of calls as in Python",
         LLAMA_PYTHON,
-        "[get_weather(city='It\\'s (x)]', days=-2, metric=True, tags=[\"a\", \"b\"]), now()]",
+        '[get_weather(city=\'It\\\'s (x)]\', days=-2, metric=True, tags=["a", "b"]), now()]',
         (weather('{"city": "It\'s (x)]", "days": -2, "metric": true, "tags": ["a", "b"]}'), now()),
     ),
     Sample(
@@ -292,8 +292,8 @@ DEEPSEEK_SAMPLES = (
         "fenced arguments",
         DEEPSEEK_V3,
         "Now.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
-        '{"city": "Paris"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n'
-        "```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>",
+        '{"city": "Paris"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now'
+        "\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>",
         (Said("Now."), weather(), now()),
     ),
     Sample(
@@ -399,7 +399,7 @@ GEMMA_SAMPLES = (
     Sample(
         "braces",
         FUNCTION_GEMMA,
-        "<start_function_call>call:get_weather{city:<escape>Pa}ri\"s<escape>,days:2,tags:"
+        '<start_function_call>call:get_weather{city:<escape>Pa}ri"s<escape>,days:2,tags:'
         "[<escape>a<escape>],metric:true}<end_function_call><start_function_call>call:now{}"
         "<end_function_call><start_function_response>",
         (
