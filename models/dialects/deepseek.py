@@ -1,4 +1,4 @@
-"""DeepSeek: V3 and R1 fence the arguments, V3.1 does not, V3.2 writes tags (DSML)."""
+"""DeepSeek: V3 and R1 fence the arguments, V3.1 does not, V3.2 and V4 write tags (DSML)."""
 
 # ruff: noqa: RUF001 - the family writes its marks with a full-width bar
 
@@ -59,26 +59,29 @@ DEEPSEEK_V31 = replace(
     layout=Layout(begin=_CALLS, head=_CALL, named=_SEP, tail=_CALL_END, between="", end=_CALLS_END),
 )
 
-DEEPSEEK_V32 = replace(
-    DEEPSEEK_V3,
-    name="deepseek-v3.2",
-    layout=Layout(
-        begin="<｜DSML｜function_calls>\n",
+
+def _tagged(block: str) -> Layout:
+    return Layout(
+        begin=f"<｜DSML｜{block}>\n",
         head='<｜DSML｜invoke name="',
         named='">\n',
         tail="</｜DSML｜invoke>\n",
         between="",
-        end="</｜DSML｜function_calls>",
+        end=f"</｜DSML｜{block}>",
         arguments=Tags(
             open='<｜DSML｜parameter name="',
             keyed=('" string="false">',),
             keyed_text=('" string="true">',),
             close="</｜DSML｜parameter>\n",
         ),
-    ),
-)
+    )
+
+
+DEEPSEEK_V32 = replace(DEEPSEEK_V3, name="deepseek-v3.2", layout=_tagged("function_calls"))
+DEEPSEEK_V4 = replace(DEEPSEEK_V3, name="deepseek-v4", layout=_tagged("tool_calls"))
 
 FAMILIES = (
+    Family(DEEPSEEK_V4, signs=(("<｜DSML｜tool_calls>",),)),
     Family(DEEPSEEK_V32, signs=(("｜DSML｜",),)),
     Family(DEEPSEEK_V3, signs=((_SEP, "```json"),)),
     Family(DEEPSEEK_V31, signs=((_SEP,), ("<｜Assistant｜>",))),

@@ -1,7 +1,7 @@
 """Models without a way of their own: JSON that names a tool, with or without the usual tags."""
 
 from models.dialects.base import Dialect, JsonCalls, Layout, Section
-from models.dialects.hermes import BARE_JSON
+from models.dialects.hermes import BARE_JSON, FENCED_JSON
 
 GENERIC = Dialect(
     name="generic",
@@ -11,7 +11,7 @@ GENERIC = Dialect(
             forms=(JsonCalls(),),
             close=("</tool_call>", "</tool_calls>"),
         ),
-        Section(open=("```json",), forms=(JsonCalls(),), close=("```",), offered_only=True),
+        FENCED_JSON,
         BARE_JSON,
     ),
     ends=("<|im_end|>", "<|endoftext|>", "</s>"),

@@ -26,6 +26,7 @@ def call_grammar(
     parallel: bool,
     named: str | None = None,
     opened: Thinking | None = None,
+    may_think: bool = False,
     special: Mapping[str, int] | None = None,
 ) -> str | None:
     """The grammar of an answer that calls tools; None where the family's calls cannot be expressed,
@@ -34,8 +35,8 @@ def call_grammar(
     `required`: calls and nothing else; otherwise any text, and where it comes to a call, that one
     in order and nothing after it. `parallel`: several calls, where the family can write them.
     `named`: the one tool to call. `opened`: the reasoning that the prompt has opened, to be closed
-    first. `special`: the ids of marks that are control tokens of the vocabulary; all others are
-    spelled as text.
+    first. `may_think`: the model may open reasoning of its own. `special`: the ids of marks that
+    are control tokens of the vocabulary; all others are spelled as text.
     """
     chosen = [tool for tool in tools if named is None or tool.name == named]
     if dialect.layout is None or not chosen:
@@ -45,7 +46,8 @@ def call_grammar(
     if dialect.channels is not None:
         writer.in_channels(dialect.channels, calls, required=required)
     else:
-        writer.start(calls, opened, required=required)
+        own = next(iter(dialect.thinking), None) if may_think else None
+        writer.start(calls, opened or own, opened=opened is not None, required=required)
     return "\n".join([_HEADER, *writer.rules, _TEXT])
 
 
@@ -57,47 +59,34 @@ class _Writer:
 
     # ---------------------------------------------------------------------------- the whole answer
 
-    def start(self, calls: str, opened: Thinking | None, *, required: bool) -> None:
+    def start(self, calls: str, thinking: Thinking | None, *, opened: bool, required: bool) -> None:
+        """Reasoning where there may be some, then calls, or text that may come to them."""
         lead = ""
-        if opened is not None:
-            self._rule("thought", self._until("thought_text", opened.end))
-            lead = "thought SPACE "
+        if thinking is not None:
+            opening = "" if opened else self._spelled(thinking.start)
+            inner = self._until("thought_text", thinking.end)
+            self._rule("thought", f"{opening} {inner} SPACE")
             self._rule("SPACE", r"/[ \n]*/")
+            lead = "thought " if opened else "thought? "
+        begin = self.layout.begin
+        mark = self._mark_in(begin)
         if required:
-            self._rule("start", lead + calls)
-            return
-        text, free = self._trigger()
-        self._rule("start", f"{lead}({text} {self._rest(calls)} | {free})")
+            body = f"{self._spelled(begin)} {calls}"
+        elif not begin:  # a call is all that may begin as it does
+            self._rule("PLAIN", rf"/([^{re.escape(self.layout.head[0])}](.|\n)*)?/")
+            body = f"({calls} | PLAIN)"
+        elif mark in self.special:
+            body = f"(TEXT {self._spelled(begin)} {calls} | TEXT)"
+        else:
+            self.rules.append(f"trigger[lazy]: TEXT {_quoted(mark)}")
+            body = f"(trigger {self._spelled(begin[len(mark) :])} {calls} | TEXT)"
+        self._rule("start", lead + body)
 
-    def _trigger(self) -> tuple[str, str]:
-        """What stands before a call is decided on, and what an answer without one looks like."""
-        first = self._first_mark()
-        if first in self.special:
-            return "TEXT", "TEXT"
-        if not first:  # a call is all that may begin as it does
-            self._rule("PLAIN", rf"/([^{re.escape(self._opening()[0])}](.|\n)*)?/")
-            return "", "PLAIN"
-        self.rules.append(f"trigger[lazy]: TEXT {_quoted(first)}")
-        return "trigger", "TEXT"
-
-    def _rest(self, calls: str) -> str:
-        """The calls, less what the trigger has said of them."""
-        first = self._first_mark()
-        if not first or first in self.special:
-            return calls
-        return calls.replace(_quoted(self._opening()), self._spelled(self._opening()[len(first) :]))
-
-    def _opening(self) -> str:
-        return self.layout.begin or self.layout.head
-
-    def _first_mark(self) -> str:
-        """The mark that a call begins with, if it begins with one."""
-        opening = self._opening()
-        found = next((m for m in self.special if opening.startswith(m)), None)
-        if found is not None:
-            return found
-        mark = re.match(r"<[^\s>=]+[>=]|\[\w+\]", opening)
-        return mark[0] if mark else ""
+    def _mark_in(self, begin: str) -> str:
+        """The mark with which calls begin; all of it where it is no tag or token."""
+        found = [m for m in self.special if begin.startswith(m)]
+        tag = re.match(r"<[^\s>]+>|\[\w+\]", begin)
+        return max(found, key=len) if found else tag[0] if tag else begin
 
     def in_channels(self, channels: Channels, calls: str, *, required: bool) -> None:
         """An answer in messages: reasoning if it likes, then a call, or the final message."""
@@ -111,7 +100,7 @@ class _Writer:
     # ----------------------------------------------------------------------------------- the calls
 
     def calls(self, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """The rules of calls; returns what stands for all of them."""
+        """The rules of calls; returns what stands for all of them, after what begins them."""
         layout = self.layout
         for n, tool in enumerate(tools):
             self._call(n, tool)
@@ -119,9 +108,7 @@ class _Writer:
         more = ""
         if parallel and layout.between is not None:
             more = f"({self._spelled(layout.between)} call)*"
-        return " ".join(
-            filter(None, [self._spelled(layout.begin), "call", more, self._spelled(layout.end)])
-        )
+        return f"call {more} {self._spelled(layout.end)}"
 
     def _call(self, n: int, tool: Tool) -> None:
         layout = self.layout

@@ -7,13 +7,16 @@ FUNCTION = NamedCalls(
     head=("<function=",), named=(">",), tail=("</function>",), arguments=PARAMETERS
 )
 
-# Small models leave the tags out; then only a tool's name tells a call from an answer in JSON.
+# Small models leave the tags out, or fence the call as they would a file; then only a tool's name
+# tells a call from an answer in JSON.
 BARE_JSON = Section(open=(), forms=(JsonCalls(),))
+FENCED_JSON = Section(open=("```json",), forms=(JsonCalls(),), close=("```",), offered_only=True)
 
 HERMES = Dialect(
     name="hermes",
     sections=(
         Section(open=("<tool_call>",), forms=(JsonCalls(), FUNCTION), close=("</tool_call>",)),
+        FENCED_JSON,
         BARE_JSON,
     ),
     ends=("<|im_end|>",),

@@ -41,7 +41,7 @@ MISTRAL_LIST = Dialect(
 MISTRAL_NAMED = replace(
     MISTRAL_LIST,
     name="mistral-named",
-    layout=Layout(head="[TOOL_CALLS]", named="[ARGS]", between=""),
+    layout=Layout(begin="[TOOL_CALLS]", head="", named="[ARGS]", between="[TOOL_CALLS]"),
 )
 
 NAMED_FAMILY = Family(MISTRAL_NAMED, signs=(("[TOOL_CALLS]", "[ARGS]"),))

@@ -21,7 +21,8 @@ class Offered:
     def name(self, written: str, *, known_only: bool) -> str | None:
         """The tool that is meant, whatever namespace stands around its name. One that is not on
         offer keeps its name, or is None where only those known count."""
-        written = written.strip()
+        # Half a surrogate pair, which JSON's escapes can spell, is no character.
+        written = written.strip().encode("utf-8", "replace").decode()
         forms = [written]
         forms += [written.removeprefix(before) for before in _BEFORE]
         forms += [form.removesuffix(after) for form in tuple(forms) for after in _AFTER]

@@ -179,8 +179,9 @@ def test_where_calls_are_free_one_that_begins_comes_out_well(dialect: Dialect, s
     assert dialect.layout is not None
     opening = dialect.layout.begin or dialect.layout.head
     words = "" if opening.startswith("{") or dialect is HARMONY else "Let me see. "
-    spoken = calls(dialect, written(grammar, seed, words + opening, closing=closing_of(dialect)))
-    assert isinstance(spoken[-1], Called)
+    text = written(grammar, seed, words + opening, closing=closing_of(dialect))
+    said = [s for s in calls(dialect, text) if not isinstance(s, Called)]
+    assert said == ([Said("Let me see.")] if words else [])
 
 
 def test_reasoning_that_the_prompt_opened_is_closed_first() -> None:
@@ -190,6 +191,15 @@ def test_reasoning_that_the_prompt_opened_is_closed_first() -> None:
     spoken = calls(HERMES, text, prompt_end="<think>\n")
     assert spoken[0] == Thought("So.")
     assert isinstance(spoken[1], Called)
+
+
+def test_a_model_may_reason_before_a_call_it_has_to_make() -> None:
+    grammar = call_grammar(HERMES, TOOLS, required=True, parallel=False, may_think=True)
+    assert grammar is not None
+    spoken = calls(HERMES, written(grammar, 0, "<think>So.</think>\n\n"))
+    assert [type(s) for s in spoken] == [Thought, Called]
+    spoken = calls(HERMES, written(grammar, 0, "<tool_call>"))
+    assert [type(s) for s in spoken] == [Called]
 
 
 def test_marks_that_are_control_tokens_are_written_as_such() -> None:

@@ -139,6 +139,12 @@ HERMES_SAMPLES = (
         (Said('{"name": "Ada", "arguments": {"city": "Paris"}} '),),
     ),
     Sample(
+        "a fence with a call, and one with other JSON",
+        HERMES,
+        '```json\n{"name": "now", "arguments": {}}\n```\n```json\n{"name": "Ada"}\n```',
+        (now("id-0"), Said('\n```json\n{"name": "Ada"}\n```')),
+    ),
+    Sample(
         "text about the marks",
         HERMES,
         "Use <tool_call>, then </tool_call>. Not <think>.",

@@ -18,6 +18,7 @@ TEMPLATES = {
     "deepseek-v3": r"'<｜tool▁calls▁begin｜>' '<｜tool▁sep｜>' + name + '\n' + '```json' + '\n'",
     "deepseek-v3.1": "'<｜tool▁call▁begin｜>'+ name + '<｜tool▁sep｜>' + arguments",
     "deepseek-v3.2": "{%- set dsml = '｜DSML｜' -%} '<｜Assistant｜>'",
+    "deepseek-v4": """'... <｜DSML｜tool_calls>\\n<｜DSML｜invoke name=' '<｜Assistant｜>'""",
     "kimi": "<|im_middle|> <|tool_calls_section_begin|>",
     "glm": "[gMASK]<sop> <tool_call>{name}\n<arg_key>{k}</arg_key>",
     "minimax": "{%- set begin = '<minimax:tool_call>' -%}",
