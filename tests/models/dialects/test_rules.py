@@ -217,7 +217,7 @@ COMMON = [
 
 @every_dialect
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_text_breaks_it_and_pieces_make_no_difference(
     dialect: Dialect, data: st.DataObject
 ) -> None:
@@ -234,7 +234,7 @@ def test_no_text_breaks_it_and_pieces_make_no_difference(
 
 @every_dialect
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_nothing_is_lost_where_there_is_no_call(dialect: Dialect, data: st.DataObject) -> None:
     if dialect.channels is not None:
         return  # a header is never text
@@ -250,14 +250,14 @@ def test_nothing_is_lost_where_there_is_no_call(dialect: Dialect, data: st.DataO
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>[]{}`"), min_size=1)
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_text_without_markup_comes_back_to_the_letter(dialect: Dialect, text: str) -> None:
     assert read(dialect, text) == [Said(text)]
 
 
 @every_dialect
 @given(text=st.text(min_size=1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_text_is_text_where_nothing_can_be_markup(dialect: Dialect, text: str) -> None:
     marks = [*dialect.ends, *(m for t in dialect.thinking for m in (t.start, t.end))]
     if not any(m in text for m in marks) and dialect.channels is None:
