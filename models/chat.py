@@ -104,6 +104,8 @@ class ConstraintKind(StrEnum):
     REGEX = "regex"
     GRAMMAR = "grammar"
     """llama.cpp's GBNF, or llguidance's Lark."""
+    CALLS = "calls"
+    """Calls of tools, as llguidance's Lark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +253,12 @@ class Logprobs:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer is complete. Always the last event."""
+    """The answer is complete. Always the last event. `stop` is the stop string that ended it."""
 
     reason: FinishReason
     usage: Usage
     timings: Timings
+    stop: str | None = None
 
 
 Event = (

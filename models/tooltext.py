@@ -50,12 +50,9 @@ def spoken(turns: Sequence[Message]) -> list[Message]:
     for turn in turns:
         if turn.role is Role.TOOL:
             text = f"<tool_response>\n{turn.content}\n{_RETURNED}"
-            if (
-                said
-                and said[-1].role is Role.USER
-                and said[-1].content.endswith("</tool_response>")
-            ):
-                said[-1] = replace(said[-1], content=f"{said[-1].content}\n{text}")
+            last = said[-1] if said else None
+            if last is not None and last.role is Role.USER and last.content.endswith(_RETURNED):
+                said[-1] = replace(last, content=f"{last.content}\n{text}")
             else:
                 said.append(Message(Role.USER, text))
         elif turn.tool_calls:

@@ -104,13 +104,17 @@ def _grammar(constraint: Constraint) -> str:
                 case ConstraintKind.GRAMMAR:
                     lark = gbnf_to_lark.any_to_lark(constraint.source)
                     return str(build.grammar_from_lark(lark))
+                case ConstraintKind.CALLS:
+                    return str(build.grammar_from_lark(constraint.source))
     except (ValueError, TypeError, RecursionError, gbnf_to_lark.GbnfToLarkError) as error:
         raise _refusal(constraint.kind, str(error)) from error
 
 
+_PARAMS = {ConstraintKind.GRAMMAR: "grammar", ConstraintKind.CALLS: "tools"}
+
+
 def _refusal(kind: ConstraintKind, text: str) -> RequestInvalid:
-    param = "grammar" if kind is ConstraintKind.GRAMMAR else "response_format"
-    return RequestInvalid(_reason(text), param)
+    return RequestInvalid(_reason(text), _PARAMS.get(kind, "response_format"))
 
 
 def _reason(text: str) -> str:

@@ -1,30 +1,27 @@
 """A loaded local model as a runtime: a request to tokens, and the tokens' news to events."""
 
-import asyncio
 import time
 from asyncio import Queue
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from models.chat import (
-    Conversation,
     Event,
     Finished,
     FinishReason,
-    Logprobs,
     Prefill,
     Request,
     Started,
-    Text,
     Timings,
     TokenLogprob,
+    ToolCallStart,
     Usage,
 )
 from models.errors import ContextOverflow, EngineBusy, RequestInvalid, RunnerError
-from models.templates import ChatTemplate, fallback_source
 from runtimes.client import JobNews, WorkerClient
 from runtimes.messages import JobEnd, NewToken, PrefillProgress, Submit, Vocab
-from runtimes.text import Piece, StopStrings, TextAssembler
+from runtimes.prompting import Prompter
+from runtimes.text import AnswerReader
 
 
 @dataclass(slots=True)
@@ -32,7 +29,7 @@ class _Answer:
     """What is counted while an answer comes."""
 
     prompt_tokens: int
-    text: TextAssembler
+    text: AnswerReader
     cached: int = 0
     tokens: int = 0
     submitted_at: float = field(default_factory=time.monotonic)
@@ -43,10 +40,13 @@ class _Answer:
         now = time.monotonic()
         admitted = self.admitted_at or now
         first = self.first_at or now
+        if self.text.called and reason is FinishReason.STOP:
+            reason = FinishReason.TOOL_CALLS
         return Finished(
             reason,
-            Usage(self.prompt_tokens, self.tokens, self.cached),
+            Usage(self.prompt_tokens, self.tokens, self.cached, self.text.reasoning_tokens),
             Timings(admitted - self.submitted_at, first - admitted, now - first),
+            self.text.stopped,
         )
 
 
@@ -54,15 +54,23 @@ class LocalModel:
     """One worker and what is needed to speak with it. Raises TemplateFailed at construction where
     the model's template does not even parse."""
 
-    def __init__(self, worker: WorkerClient, template_source: str, max_queue: int) -> None:
-        vocab = worker.ready.vocab
-        markup = [vocab.pieces[i].decode("utf-8", "replace") for i in vocab.control_ids]
+    def __init__(
+        self,
+        worker: WorkerClient,
+        template_source: str,
+        max_queue: int,
+        *,
+        canonical_prompts: bool = True,
+    ) -> None:
         self.worker = worker
-        self.template = ChatTemplate(
-            template_source or fallback_source(markup), vocab.bos_text, vocab.eos_text
+        self._vocab: Vocab = worker.ready.vocab
+        self._prompter = Prompter(
+            self._vocab,
+            template_source,
+            lambda text, add_bos: worker.encode(text, add_bos=add_bos),
+            self.context,
+            canonical_prompts=canonical_prompts,
         )
-        self._vocab: Vocab = vocab
-        self._longest_piece = max(1, *map(len, vocab.pieces))
         self._max_jobs = worker.spec.parallel + max_queue
 
     @property
@@ -76,7 +84,8 @@ class LocalModel:
             raise EngineBusy(
                 f"{self.worker.jobs} requests are running or waiting already; try again shortly."
             )
-        tokens = await self.tokens(request)
+        prompt = await self._prompter.prompt(request)
+        tokens = prompt.tokens
         room = self.context - len(tokens)
         if room < 1:
             raise ContextOverflow(len(tokens), self.context)
@@ -84,7 +93,7 @@ class LocalModel:
         _check_ids(tokens, size, "prompt")
         _check_ids([i for i, _ in request.sampling.logit_bias], size, "logit_bias")
         wanted = request.limits.max_tokens
-        sampling = request.sampling
+        sampling, choice = request.sampling, request.tool_choice
         job_id, news = self.worker.submit(
             lambda job_id: Submit(
                 id=job_id,
@@ -92,16 +101,19 @@ class LocalModel:
                 sampling=sampling,
                 max_tokens=room if wanted is None else min(wanted, room),
                 logprobs=request.logprobs,
-                constraint=request.constraint,
+                constraint=prompt.constraint,
                 exact=_must_repeat(request),
-                boundaries=self._boundaries(tokens),
+                boundaries=prompt.boundaries,
                 priority=request.priority,
             )
         )
-        answer = _Answer(len(tokens), TextAssembler(StopStrings(request.limits.stop)))
+        answer = _Answer(len(tokens), AnswerReader(request.limits.stop, prompt.parser))
         try:
             yield Started(len(tokens), self.context)
             async for event in self._follow(news, answer, request.logprobs is not None):
+                if isinstance(event, ToolCallStart) and event.index and not choice.parallel:
+                    yield answer.finished(FinishReason.STOP)  # a second call is one too many
+                    return
                 yield event
         finally:
             self.worker.cancel(job_id)
@@ -112,34 +124,8 @@ class LocalModel:
         return [self._vocab.pieces[token] for token in tokens]
 
     async def tokens(self, request: Request) -> tuple[int, ...]:
-        """The request's prompt in the model's vocabulary. Raises ContextOverflow early where it is
-        far too long, and TemplateFailed."""
-        vocab = self._vocab
-        if isinstance(request.prompt, Conversation):
-            # A template is foreign code: however long it takes, the event loop goes on.
-            text = await asyncio.to_thread(self.template.render, request.prompt)
-        elif isinstance(request.prompt.content, tuple):
-            return request.prompt.content
-        else:
-            text = request.prompt.content
-        fewest = len(text.encode("utf-8", "replace")) // self._longest_piece
-        if fewest > self.context:  # tokenizing megabytes would keep others waiting
-            raise ContextOverflow(fewest, self.context)
-        double = vocab.bos_text != "" and text.startswith(vocab.bos_text)
-        tokens = await self.worker.encode(text, add_bos=vocab.adds_bos and not double)
-        if tokens:
-            return tokens
-        # An empty text still has to start somewhere.
-        return (vocab.bos_id if vocab.bos_id >= 0 else max(vocab.eos_id, 0),)
-
-    def _boundaries(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Where messages begin: at markup that follows text."""
-        control = self._vocab.control_ids
-        return tuple(
-            i
-            for i in range(1, len(tokens))
-            if tokens[i] in control and tokens[i - 1] not in control
-        )
+        """The request's prompt in the model's vocabulary. Raises as `Prompter.prompt`."""
+        return (await self._prompter.prompt(request)).tokens
 
     async def _follow(
         self, news: "Queue[JobNews]", answer: _Answer, with_logprobs: bool
@@ -153,20 +139,21 @@ class LocalModel:
                 case NewToken() as token:
                     answer.first_at = answer.first_at or time.monotonic()
                     answer.tokens += 1
-                    for event in _shown(self._push(answer, token, with_logprobs)):
+                    for event in self._push(answer, token, with_logprobs):
                         yield event
-                    if answer.text.stopped:
+                    if answer.text.stopped is not None:
                         yield answer.finished(FinishReason.STOP)
                         return
                 case JobEnd(reason=reason):
-                    for event in _shown(answer.text.finish()):
+                    cut_short = reason is FinishReason.LENGTH
+                    for event in answer.text.finish(cut_short=cut_short):
                         yield event
                     yield answer.finished(reason)
                     return
                 case RunnerError() as error:
                     raise error
 
-    def _push(self, answer: _Answer, token: NewToken, with_logprobs: bool) -> Piece:
+    def _push(self, answer: _Answer, token: NewToken, with_logprobs: bool) -> list[Event]:
         pieces = self._vocab.pieces
         ends = token.token in self._vocab.end_ids
         if not with_logprobs:
@@ -181,15 +168,6 @@ def _must_repeat(request: Request) -> bool:
     every logprob after the first."""
     drawn_by_seed = request.sampling.seed is not None and request.sampling.temperature > 0
     return drawn_by_seed or request.logprobs is not None
-
-
-def _shown(piece: Piece) -> list[Event]:
-    events: list[Event] = []
-    if piece.logprobs:
-        events.append(Logprobs(piece.logprobs))
-    if piece.text:
-        events.append(Text(piece.text))
-    return events
 
 
 def _check_ids(tokens: Sequence[int], vocab_size: int, param: str) -> None:

@@ -1,10 +1,10 @@
-"""Token bytes to text, as they come: whole characters only, and never a part of a stop string."""
+"""Token bytes to events, as they come: whole characters only, and never a part of a stop string."""
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from models.chat import TokenLogprob
+from models.chat import Event, Logprobs, Reasoning, Text, TokenLogprob, ToolCallStart
+from models.dialects.stream import Parser
 
 
 class StopStrings:
@@ -14,18 +14,19 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(s for s in stops if s)
         self._held = ""
-        self.hit = False
+        self.hit: str | None = None
+        """The one that was found."""
 
     def push(self, text: str) -> str:
         """The part of all text so far that may be shown and has not been. After a hit, nothing."""
-        if self.hit:
+        if self.hit is not None:
             return ""
         self._held += text
         # The first to be complete wins, whatever pieces the text comes in.
-        found = [(at + len(s), at) for s in self._stops if (at := self._held.find(s)) >= 0]
+        found = [(at + len(s), at, s) for s in self._stops if (at := self._held.find(s)) >= 0]
         if found:
-            self.hit = True
-            shown, self._held = self._held[: min(found)[1]], ""
+            _, at, self.hit = min(found)
+            shown, self._held = self._held[:at], ""
             return shown
         keep = max((_overlap(self._held, s) for s in self._stops), default=0)
         cut = len(self._held) - keep
@@ -44,42 +45,81 @@ def _overlap(text: str, stop: str) -> int:
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
 
 
-@dataclass(slots=True)
-class Piece:
-    """Text to show, and the logprobs of the tokens behind it."""
+class AnswerReader:
+    """One answer: token bytes in, events out. Bytes become whole characters, the model's dialect
+    tells text, reasoning and calls apart (`parser`; None where the prompt was raw), and the text is
+    cut at a stop string. Reasoning and calls are not: a stop string is about what is shown.
 
-    text: str
-    logprobs: tuple[TokenLogprob, ...] = ()
+    Logprobs come before the events of their tokens, and wait while these hold anything back."""
 
-
-@dataclass(slots=True)
-class TextAssembler:
-    """One answer's text. `push` takes a token's bytes; text is held back while a character is
-    incomplete or a stop string may have begun, and its tokens' logprobs with it."""
-
-    stops: StopStrings
-    _decoder: codecs.IncrementalDecoder = field(
-        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
-    )
-    _waiting: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    def __init__(self, stops: Sequence[str], parser: Parser | None = None) -> None:
+        self.reasoning_tokens = 0
+        self.called = False
+        """Whether a tool was called."""
+        self._stops, self._parser = StopStrings(stops), parser
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._waiting: list[TokenLogprob] = []
+        self._thought: list[str] = []
+        self._said = False
 
     @property
-    def stopped(self) -> bool:
-        return self.stops.hit
+    def stopped(self) -> str | None:
+        """The stop string that ended the answer."""
+        return self._stops.hit
 
-    def push(self, data: bytes, logprob: TokenLogprob | None = None) -> Piece:
-        """Take a token; returns what may be shown now."""
+    def push(self, data: bytes, logprob: TokenLogprob | None = None) -> list[Event]:
+        """Take a token; returns what it has made certain."""
         if logprob is not None:
             self._waiting.append(logprob)
-        return self._release(self.stops.push(self._decoder.decode(data)))
+        events = self._read(self._decoder.decode(data))
+        if self._parser is not None and self._parser.thinking:
+            self.reasoning_tokens += 1
+        return self._with_logprobs(self._cut(events))
 
-    def finish(self) -> Piece:
-        """The rest, at the answer's end."""
-        rest = "" if self.stopped else self.stops.push(self._decoder.decode(b"", final=True))
-        return self._release(rest + self.stops.flush(), at_end=True)
+    def finish(self, *, cut_short: bool = False) -> list[Event]:
+        """The rest, at the answer's end; `cut_short` by a limit and not by the model. Reasoning
+        that a model ends its turn in without having said a word was its answer."""
+        events: list[Event] = []
+        if not self.stopped:
+            events = self._cut(self._read(self._decoder.decode(b"", final=True)))
+            if self._parser is not None:
+                events += self._cut(self._parser.finish())
+                if self._parser.thinking and not (cut_short or self._said or self.called):
+                    events.append(Text("".join(self._thought)))
+        if rest := self._stops.flush():
+            events.append(Text(rest))
+        return self._with_logprobs(events, at_end=True)
 
-    def _release(self, text: str, *, at_end: bool = False) -> Piece:
-        if not text and not at_end:
-            return Piece("")
+    def _read(self, text: str) -> list[Event]:
+        if self._parser is None:
+            return [Text(text)] if text else []
+        return self._parser.push(text)
+
+    def _cut(self, events: Sequence[Event]) -> list[Event]:
+        """The same with text held back that may begin a stop string, and nothing after one."""
+        shown: list[Event] = []
+        for event in events:
+            if self.stopped:
+                break
+            match event:
+                case Text(text):
+                    if text := self._stops.push(text):
+                        shown.append(Text(text))
+                        self._said = self._said or not text.isspace()
+                    continue
+                case Reasoning(text):
+                    self._thought.append(text)
+                case ToolCallStart():
+                    self.called = True
+                case _:
+                    pass
+            if rest := self._stops.flush():
+                shown.append(Text(rest))
+            shown.append(event)
+        return shown
+
+    def _with_logprobs(self, events: list[Event], *, at_end: bool = False) -> list[Event]:
+        if not self._waiting or not (events or at_end):
+            return events
         released, self._waiting = tuple(self._waiting), []
-        return Piece(text, released)
+        return [Logprobs(released), *events]

@@ -14,6 +14,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
+from runtimes.placement import MIN_SHARED
+
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "smollm2:135m"
 RULES = "\n".join(f"Rule {i}: drawer {i * 7} holds only blue cord." for i in range(1, 66))
@@ -130,7 +132,8 @@ def test_eight_requests_that_share_a_prefix_compute_it_once(served: Served) -> N
     tails = sum(prompt - prefix for prompt in prompts)
     assert served.metric("runner_prompt_rows_total") <= 1.1 * (prefix + tails)
     assert served.metric("runner_prompt_tokens_total") == sum(prompts)
-    assert sum(cached(reply) for reply in replies) >= 7 * prefix
+    # nobody waits for the last few tokens of what is being read
+    assert sum(cached(reply) for reply in replies) >= 7 * (prefix - MIN_SHARED)
 
 
 def test_the_next_turn_reads_only_what_is_new(served: Served) -> None:
