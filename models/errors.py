@@ -45,10 +45,11 @@ class ContextOverflow(RequestInvalid):
 
     code = "context_length_exceeded"
 
-    def __init__(self, prompt_tokens: int, limit: int) -> None:
+    def __init__(self, prompt_tokens: int, limit: int, *, at_least: bool = False) -> None:
+        count = f"at least {prompt_tokens}" if at_least else f"{prompt_tokens}"
         super().__init__(
             f"This model's maximum context length is {limit} tokens, but the prompt has "
-            f"{prompt_tokens} tokens. Shorten the prompt or serve the model with a larger --ctx.",
+            f"{count} tokens. Shorten the prompt or serve the model with a larger --ctx.",
             "messages",
         )
         self.prompt_tokens = prompt_tokens

@@ -1,6 +1,7 @@
 """Masks that keep an answer in a shape: JSON schemas, regular expressions, grammars
 (llguidance)."""
 
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from models.chat import Constraint, ConstraintKind
 from models.errors import RequestInvalid
 from runtimes.messages import Vocab
 
+# What the library tells of its inner state helps nobody who wrote a schema.
+_LIMITS = llguidance.LLParserLimits(verbose_errors=False)
 _ANY_OBJECT = '{"type":"object"}'
 
 # Pretty-printed JSON passes; endless white space, where weak models get lost, does not.
@@ -66,24 +69,26 @@ class _Tokenizer:
 
 
 class ConstraintCompiler:
-    """Makes masks for one vocabulary."""
+    """Makes masks for one vocabulary. May be called from any thread."""
 
     def __init__(self, vocab: Vocab, encode: Callable[[str], Sequence[int]] | None = None) -> None:
         self._vocab, self._encode = vocab, encode
         self._tokenizer: Any = None
+        self._preparing = threading.Lock()
 
     def prepare(self) -> None:
         """Build the vocabulary's table, if it is not there yet: 0.1 s for 49k tokens, 1.3 s for
         262k, during which no step can run (the library holds the interpreter's lock)."""
-        if self._tokenizer is None:
-            wrapper: Any = llguidance.TokenizerWrapper(_Tokenizer(self._vocab, self._encode))
-            self._tokenizer = llguidance.LLTokenizer(wrapper)
+        with self._preparing:
+            if self._tokenizer is None:
+                wrapper: Any = llguidance.TokenizerWrapper(_Tokenizer(self._vocab, self._encode))
+                self._tokenizer = llguidance.LLTokenizer(wrapper)
 
     def compile(self, constraint: Constraint) -> "TokenMask":
         """A fresh mask. Raises RequestInvalid naming what cannot be enforced."""
         grammar = _grammar(constraint)
         self.prepare()
-        matcher: Any = llguidance.LLMatcher(self._tokenizer, grammar)
+        matcher: Any = llguidance.LLMatcher(self._tokenizer, grammar, limits=_LIMITS)
         if matcher.is_error():
             raise _refusal(constraint.kind, str(matcher.get_error()))
         return TokenMask(matcher, len(self._vocab.pieces), self._vocab.end_ids)
@@ -106,7 +111,7 @@ def _grammar(constraint: Constraint) -> str:
                     return str(build.grammar_from_lark(lark))
                 case ConstraintKind.CALLS:
                     return str(build.grammar_from_lark(constraint.source))
-    except (ValueError, TypeError, RecursionError, gbnf_to_lark.GbnfToLarkError) as error:
+    except Exception as error:  # the converter raises anything, IndexError and Exception included
         raise _refusal(constraint.kind, str(error)) from error
 
 

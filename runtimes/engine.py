@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from models.chat import FinishReason
-from models.errors import RequestInvalid
 from runtimes.base import CellsExhausted, EngineStats, Executor, Row
 from runtimes.blocks import BlockStore, StoreStats
+from runtimes.compiling import Compiling
 from runtimes.constraints import ConstraintCompiler, TokenMask
 from runtimes.cost import DutyCycle, StepCost
 from runtimes.draft_model import DraftModel
@@ -103,6 +103,7 @@ class Engine:
         self._copying = DutyCycle(MOVE_SHARE)
         self._parting = DutyCycle(MOVE_SHARE)
         self._constraints = ConstraintCompiler(vocab, encode)
+        self._compiling = Compiling(self._constraints)
         self._stats = EngineStats(cells=executor.caps.cells)
         self._news = _News()
 
@@ -110,13 +111,21 @@ class Engine:
 
     def submit(self, order: Submit) -> None:
         """Queue a request."""
-        mask: TokenMask | None = None
         if order.constraint is not None:
-            try:
-                mask = self._constraints.compile(order.constraint)
-            except RequestInvalid as error:
-                self._news.rejected.append(Rejected(order.id, error.message, error.param))
-                return
+            self._compiling.add(order)
+        else:
+            self._queue(order, None)
+
+    def _queue_compiled(self, wait_s: float = 0.0) -> None:
+        """Queue the requests whose constraint is ready by now."""
+        for done in self._compiling.take(wait_s):
+            if (error := done.refusal) is not None:
+                rejected = Rejected(done.order.id, error.message, error.param)
+                self._news.rejected.append(rejected)
+            else:
+                self._queue(done.order, done.mask)
+
+    def _queue(self, order: Submit, mask: TokenMask | None) -> None:
         sampling = order.sampling
         if sampling.seed is None:
             sampling = replace(sampling, seed=random.getrandbits(63))
@@ -143,17 +152,23 @@ class Engine:
 
     def cancel(self, job_id: int) -> None:
         """Stop a request; what it computed stays reusable. Unknown ids have ended already."""
+        found = self._compiling.cancel(job_id)
         for room in self._rooms():
             if (job := room.scheduler.find(job_id)) is not None:
                 room.scheduler.finish(job)
-                self._count(cancelled=1)
-                self._news.cancelled = True
+                found = True
+        if found:
+            self._count(cancelled=1)
+            self._news.cancelled = True
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do or to tell."""
-        busy = any(room.scheduler.running or room.scheduler.waiting for room in self._rooms())
-        return not (busy or self._news.rejected)
+        return not (self._busy or len(self._compiling) or self._news.rejected)
+
+    @property
+    def _busy(self) -> bool:
+        return any(room.scheduler.running or room.scheduler.waiting for room in self._rooms())
 
     def _rooms(self) -> tuple[Room, ...]:
         return (self.shared, self.quiet) if self.quiet is not None else (self.shared,)
@@ -193,6 +208,7 @@ class Engine:
     def admit(self) -> StepDone | None:
         """Start what can start. Returns the news of that, so that they need not wait for the
         step."""
+        self._queue_compiled(0.0 if self._busy else WAIT_S)
         for room in self._rooms():
             for job in room.scheduler.admit():
                 self._welcome(room, job)

@@ -200,7 +200,7 @@ def scan(folder: Path, root: Key) -> Iterator[Entry]:
 def _files(folder: Path, name: re.Pattern[str] = _FILE_NAME) -> list["os.DirEntry[str]"]:
     try:
         with os.scandir(folder) as items:
-            return [i for i in items if name.fullmatch(i.name) and not i.is_dir()]
+            return [i for i in items if name.fullmatch(i.name) and i.is_file()]
     except OSError:
         return []
 

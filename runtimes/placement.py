@@ -77,12 +77,12 @@ class Placement:
         return True
 
     def _begin_low(self, job: Job) -> None:
-        """Empty the cache for a request that runs alone, so that its cells are the lowest; only
-        what holds most of it anyway stays. The rest comes back from the store when it is asked
-        for."""
+        """Empty the cache for a request that runs alone, so that its cells are the lowest. Only
+        what holds most of it anyway stays, and what the store has no room for; the rest comes back
+        from there when it is asked for."""
         live = self.live(job)
         keep = live.handle if live.length >= KEPT_SHARE * self._tree.size else None
-        while self._store is not None and self._residents.evict(keep):
+        while self._residents.put_away(keep):
             pass
 
     def _make_room(self, cells: int, running: Sequence[Job], keep: Handle | None = None) -> bool:

@@ -138,7 +138,7 @@ class Prompter:
         vocab = self._vocab
         fewest = len(text.encode("utf-8", "replace")) // self._longest_piece
         if fewest > self._context:  # tokenizing megabytes would keep others waiting
-            raise ContextOverflow(fewest, self._context)
+            raise ContextOverflow(fewest, self._context, at_least=True)
         double = vocab.bos_text != "" and text.startswith(vocab.bos_text)
         tokens = await self._encode(text, vocab.adds_bos and not double)
         # An empty text still has to start somewhere.

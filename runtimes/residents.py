@@ -39,6 +39,8 @@ class Residents:
         self._idle: dict[Handle, float] = {}
         self._parked: dict[Handle, _Parked] = {}
         self._uses: dict[Handle, int] = {}
+        # Those that the store has no room for, until they are used again.
+        self._unkept: set[Handle] = set()
 
     def __contains__(self, handle: Handle) -> bool:
         return handle in self._idle
@@ -78,6 +80,7 @@ class Residents:
     def take(self, handle: Handle) -> None:
         """The sequence is a request's again."""
         del self._idle[handle]
+        self._unkept.discard(handle)
 
     def close(self, handle: Handle) -> None:
         """Forget a sequence that is in the live cache."""
@@ -86,6 +89,7 @@ class Residents:
         self._x.close(handle)
         self._tree.remove(handle)
         self._uses.pop(handle, None)
+        self._unkept.discard(handle)
 
     # ------------------------------------------------------------------ making room
 
@@ -102,6 +106,21 @@ class Residents:
         self.close(victim)
         self.evictions += 1
         return True
+
+    def put_away(self, keep: Handle | None) -> bool:
+        """Close the idle sequence least worth keeping whose memory the store holds then: nobody
+        needs its room, so nothing may be lost for it."""
+        if self._stash is None:
+            return False
+        while (victim := self._least_worth({keep, *self._unkept})) is not None:
+            self._stash.flush(victim)
+            if self._stash.keeps(victim):
+                del self._idle[victim]
+                self.close(victim)
+                self.evictions += 1
+                return True
+            self._unkept.add(victim)
+        return False
 
     def give_up(self, keep: Handle | None) -> bool:
         """Close a sequence for its handle, parked or not: the one that was unused for longest."""
@@ -142,7 +161,7 @@ class Residents:
             return False
         if self._x.caps.park_cells:
             return self._park_one()
-        return self._stash is not None and bool(self._x.caps.piece) and self.evict(None)
+        return bool(self._x.caps.piece) and self.put_away(None)
 
     def _park_one(self) -> bool:
         """Park the sequence least worth keeping, of those for which it pays."""

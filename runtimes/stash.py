@@ -102,6 +102,11 @@ class Stash:
                     break
             self._done(handle)
 
+    def keeps(self, handle: Handle) -> bool:
+        """Whether the store holds what the sequence does, but for a few tokens."""
+        tokens = self._tree.tokens(handle)
+        return self._store.path(tokens)[1] > len(tokens) - MIN_TAIL
+
     def _done(self, handle: Handle) -> None:
         self._wanted.pop(handle, None)
         if (progress := self._progress.get(handle)) is not None:

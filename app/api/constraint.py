@@ -10,6 +10,8 @@ from models.chat import Constraint, ConstraintKind
 from models.errors import RequestInvalid
 
 MAX_SOURCE = 1 << 18
+# The converter's time grows with the square of a grammar's size.
+MAX_GRAMMAR = 1 << 15
 
 
 def constraint_of(body: SharedFields) -> Constraint | None:
@@ -34,14 +36,14 @@ def constraint_of(body: SharedFields) -> Constraint | None:
     return next(iter(found.values()), None)
 
 
-def _text(value: Any, path: str) -> str:
-    if not isinstance(value, str) or len(value) > MAX_SOURCE:
-        raise RequestInvalid(f"{path} must be a string of at most {MAX_SOURCE} characters.", path)
+def _text(value: Any, path: str, most: int = MAX_SOURCE) -> str:
+    if not isinstance(value, str) or len(value) > most:
+        raise RequestInvalid(f"{path} must be a string of at most {most} characters.", path)
     return value
 
 
 def _grammar(value: Any, path: str) -> Constraint:
-    return Constraint(ConstraintKind.GRAMMAR, _text(value, path))
+    return Constraint(ConstraintKind.GRAMMAR, _text(value, path, MAX_GRAMMAR))
 
 
 def _regex(value: Any, path: str) -> Constraint:

@@ -13,9 +13,9 @@ from tests.runtimes.ledger import Clock, Ledger, job, ledger, row
 class World:
     """A scheduler over an executor of lists and a host tier."""
 
-    def __init__(self, executor: Ledger) -> None:
+    def __init__(self, executor: Ledger, host_bytes: int = 1 << 20) -> None:
         self.x = executor
-        self.store = BlockStore("a ledger", 1 << 20)
+        self.store = BlockStore("a ledger", host_bytes)
         self.made = Scheduler(executor, 4, Clock(), store=self.store)
         self.jobs = 0
 
@@ -168,3 +168,19 @@ def test_attention_memory_whose_state_is_lost_is_not_used() -> None:
     assert again.cached == 0
     world.forget_live()
     assert world.run(BASE).cached == 99
+
+
+def test_what_the_store_has_no_room_for_stays_where_it_is() -> None:
+    """Idle sequences would leave for the sake of speed alone, and be lost."""
+    world = World(ledger(dense=True, piece=64), host_bytes=0)
+    first, second = list(range(300)), list(range(1000, 1300))
+    for prompt in (first, second):
+        world.run(prompt)
+    assert [world.run(prompt).cached for prompt in (first, second)] == [300, 300]
+
+
+def test_what_the_store_holds_leaves_for_a_request_that_runs_alone() -> None:
+    world = World(ledger(dense=True, piece=64))
+    world.run(list(range(300)))
+    world.run(list(range(1000, 1300)))
+    assert len(world.x.held) == 1

@@ -95,7 +95,19 @@ def test_grammars_are_kept(compiler: ConstraintCompiler, grammar: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "grammar", ["root ::= (", "start: nothing", "%%%", "root ::= " + "(" * 9999]
+    "grammar",
+    [
+        "root ::= (",
+        "root ::= " + "(" * 9999,
+        "start: nothing",
+        "%%%",
+        "root ::= foo",
+        'root ::= "\\"',
+        "root ::= [\\",
+        "b ::= ",
+        " ",
+        "\n",
+    ],
 )
 def test_a_broken_grammar_is_refused(compiler: ConstraintCompiler, grammar: str) -> None:
     with pytest.raises(RequestInvalid) as caught:

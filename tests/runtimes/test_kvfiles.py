@@ -86,6 +86,12 @@ for first in range(1 << 30):
 """
 
 
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    path = stored(tmp_path, block())
+    os.mkfifo(path.with_name("0" * 32 + path.suffix))  # to open it would wait for a writer
+    assert [entry.key for entry in kvfiles.scan(path.parent, MODEL)] == [block().key]
+
+
 def test_a_killed_writer_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     for round_ in range(3):
         with subprocess.Popen(
