@@ -21,7 +21,7 @@ from models.dialects.generic import GENERIC
 from models.dialects.grammar import call_grammar
 from models.dialects.hermes import HERMES
 from models.dialects.stream import Parser
-from models.errors import ContextOverflow, RequestInvalid
+from models.errors import ContextOverflow
 from models.templates import ChatTemplate, fallback_source
 from runtimes.messages import Vocab
 
@@ -73,7 +73,7 @@ class Prompter:
         self._told: set[str] = set()
 
     async def prompt(self, request: Request) -> Prompt:
-        """Raises ContextOverflow, TemplateFailed, or RequestInvalid."""
+        """Raises ContextOverflow or TemplateFailed."""
         if not isinstance(request.prompt, Conversation):
             content = request.prompt.content
             tokens = content if isinstance(content, tuple) else await self._tokens(content)
@@ -101,7 +101,7 @@ class Prompter:
         if request.constraint is not None:
             return None, request.constraint  # all of it has the wanted shape
         choice = request.tool_choice
-        if choice.mode is ToolMode.REQUIRED:
+        if choice.mode is ToolMode.REQUIRED and tools:
             dialect, constraint = self._forced(choice, tools, end)
             return Parser(dialect, tools, prompt_end=end), constraint
         offered = tools if choice.mode is ToolMode.AUTO else ()
@@ -112,12 +112,6 @@ class Prompter:
     ) -> tuple[Dialect, Constraint]:
         """A grammar of calls and nothing else, in the model's own dialect where that can be
         written as one."""
-        if choice.name is not None and choice.name not in {tool.name for tool in tools}:
-            text = f"tool_choice names {choice.name}, which is not among the tools."
-            raise RequestInvalid(text, "tool_choice")
-        if not tools:
-            text = "tool_choice asks for a call, but no tools were sent."
-            raise RequestInvalid(text, "tool_choice")
         for dialect in (self._dialect, GENERIC):
             source = call_grammar(
                 dialect,

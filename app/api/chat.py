@@ -3,8 +3,8 @@
 import dataclasses
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
@@ -27,6 +27,7 @@ from app.api.sampling import (
     sampling_of,
     seeded,
 )
+from app.api.toolchoice import checked, tool_choice_of
 from models.chat import (
     Finished,
     Loading,
@@ -38,6 +39,7 @@ from models.chat import (
     TokenLogprob,
     ToolCallDelta,
     ToolCallStart,
+    ToolMode,
 )
 from models.errors import RequestInvalid
 
@@ -53,6 +55,8 @@ class ChatFields(SharedFields):
     top_logprobs: TopCount | None = None
     tools: list[Any] | None = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
     functions: list[Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -79,13 +83,13 @@ def request_of(body: ChatFields, priority: str | None = None) -> Request:
     if body.top_logprobs and not body.logprobs:
         raise RequestInvalid("top_logprobs needs logprobs to be true.", "top_logprobs")
     limits = [n for n in (body.max_tokens, body.max_completion_tokens) if n is not None]
+    choice = tool_choice_of(body.tool_choice, body.parallel_tool_calls)
+    tools = [] if choice.mode is ToolMode.NONE else body.tools or []
+    prompt = conversation_of(body.messages, tools, _template_args(body))
     return Request(
         model=body.model,
-        prompt=conversation_of(
-            body.messages,
-            _offered(body.tools or [], body.tool_choice),
-            body.chat_template_kwargs or {},
-        ),
+        prompt=prompt,
+        tool_choice=checked(choice, {tool.name for tool in prompt.tools}),
         sampling=sampling_of(body),
         limits=limits_of(min(limits, default=None), body.stop),
         constraint=constraint_of(body),
@@ -94,20 +98,13 @@ def request_of(body: ChatFields, priority: str | None = None) -> Request:
     )
 
 
-def _offered(tools: list[Any], choice: Any) -> list[Any]:
-    if isinstance(choice, Mapping):
-        fields = cast(Mapping[str, Any], choice)
-        choice = fields.get("type")
-    match choice:
-        case None | "auto":
-            return tools
-        case "none":
-            return []
-        case _:
-            raise RequestInvalid(
-                "tool_choice may be auto or none: forcing a tool call is not supported yet.",
-                "tool_choice",
-            )
+def _template_args(body: ChatFields) -> dict[str, Any]:
+    """What the template is told besides the messages: how much to think is the template's to know,
+    some ask for the effort, some only whether."""
+    given = dict(body.chat_template_kwargs or {})
+    if (effort := body.reasoning_effort) is not None:
+        given = {"reasoning_effort": effort, "enable_thinking": effort != "none", **given}
+    return given
 
 
 class ChatDialect:

@@ -22,6 +22,8 @@ from models.chat import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    ToolChoice,
+    ToolMode,
     Usage,
 )
 from tests.app.conftest import Served
@@ -339,3 +341,48 @@ async def test_the_sdk_people_use_understands_it(served: Served) -> None:
         with pytest.raises(openai.BadRequestError) as error:
             await sdk.chat.completions.create(model=MODEL, messages=[])
         assert error.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    ("sent", "choice"),
+    [
+        ({}, ToolChoice()),
+        ({"parallel_tool_calls": False}, ToolChoice(parallel=False)),
+        ({"tool_choice": "required"}, ToolChoice(ToolMode.REQUIRED)),
+        ({"tool_choice": "any"}, ToolChoice(ToolMode.REQUIRED)),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+            ToolChoice(ToolMode.REQUIRED, "f"),
+        ),
+        ({"tool_choice": {"type": "function", "name": "f"}}, ToolChoice(ToolMode.REQUIRED, "f")),
+        ({"tool_choice": {"type": "none"}}, ToolChoice(ToolMode.NONE)),
+        (
+            {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required"}}},
+            ToolChoice(ToolMode.REQUIRED),
+        ),
+    ],
+)
+async def test_a_tool_choice_in_any_spelling(
+    served: Served, sent: dict[str, Any], choice: ToolChoice
+) -> None:
+    assert (await asked(served, tools=[TOOL], **sent)).tool_choice == choice
+
+
+@pytest.mark.parametrize(
+    "choice", ["maybe", 3, {"type": "function"}, {"type": 1}, {"function": {"name": "other"}}, []]
+)
+async def test_a_tool_choice_that_is_none_is_refused(served: Served, choice: Any) -> None:
+    reply = await served.chat(tools=[TOOL], tool_choice=choice)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"].startswith("tool_choice")
+
+
+async def test_the_template_is_told_how_much_to_think(served: Served) -> None:
+    request = await asked(served, reasoning_effort="none")
+    assert isinstance(request.prompt, Conversation)
+    assert request.prompt.template_args == {"reasoning_effort": "none", "enable_thinking": False}
+    request = await asked(
+        served, reasoning_effort="high", chat_template_kwargs={"enable_thinking": False}
+    )
+    assert isinstance(request.prompt, Conversation)
+    assert request.prompt.template_args == {"reasoning_effort": "high", "enable_thinking": False}
