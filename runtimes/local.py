@@ -73,6 +73,11 @@ class LocalModel:
         )
         self._max_jobs = worker.spec.parallel + max_queue
 
+    async def close(self) -> None:
+        """End the model's processes; whatever still runs is told."""
+        self._prompter.close()
+        await self.worker.close()
+
     @property
     def context(self) -> int:
         """Tokens one request may use, prompt and answer together."""

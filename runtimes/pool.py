@@ -306,7 +306,7 @@ class ModelPool:
         model, slot.model = slot.model, None
         slot.state = LoadState.ABSENT
         if model is not None:
-            await model.worker.close()
+            await model.close()
             self._note(f"unloaded {slot.card.id}")
         slot.size, slot.on_devices = None, 0
 

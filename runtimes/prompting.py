@@ -1,6 +1,5 @@
 """From a request to what a loaded model is given, and to how its answer is read."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from models.chat import (
     ToolChoice,
     ToolMode,
 )
+from models.confined import ConfinedTemplate
 from models.dialects.base import Dialect
 from models.dialects.choose import dialect_for
 from models.dialects.generic import GENERIC
@@ -22,7 +22,7 @@ from models.dialects.grammar import call_grammar
 from models.dialects.hermes import HERMES
 from models.dialects.stream import Parser
 from models.errors import ContextOverflow
-from models.templates import ChatTemplate, fallback_source
+from models.templates import fallback_source
 from runtimes.messages import Vocab
 
 Encode = Callable[[str, bool], Awaitable[tuple[int, ...]]]
@@ -60,7 +60,7 @@ class Prompter:
     ) -> None:
         marks = {vocab.pieces[i].decode("utf-8", "replace"): i for i in sorted(vocab.control_ids)}
         source = template_source or fallback_source(list(marks))
-        self._template = ChatTemplate(source, vocab.bos_text, vocab.eos_text)
+        self._template = ConfinedTemplate(source, vocab.bos_text, vocab.eos_text)
         self._dialect = dialect_for(template_source, list(marks))
         self._thinks = any(t.start in source for t in self._dialect.thinking)
         if not self._template.traits.tools:  # they are told in the way of this family then
@@ -72,6 +72,10 @@ class Prompter:
         self._longest_piece = max(1, *map(len, vocab.pieces))
         self._told: set[str] = set()
 
+    def close(self) -> None:
+        """End the template's process."""
+        self._template.close()
+
     async def prompt(self, request: Request) -> Prompt:
         """Raises ContextOverflow or TemplateFailed."""
         if not isinstance(request.prompt, Conversation):
@@ -79,8 +83,7 @@ class Prompter:
             tokens = content if isinstance(content, tuple) else await self._tokens(content)
             return Prompt(tokens, self._boundaries(tokens), None, request.constraint)
         conversation = self._cleaned(request.prompt)
-        # A template is foreign code: however long it takes, the event loop goes on.
-        text = await asyncio.to_thread(self._template.render, conversation)
+        text = await self._template.rendered(conversation)
         tokens = await self._tokens(text)
         parser, constraint = self._reading(request, conversation.tools, text[-_END:])
         return Prompt(tokens, self._boundaries(tokens), parser, constraint)
