@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from app.library import Library
 from app.settings import DRAFT_FROM_TEXT, DRAFT_OFF, Settings
 from models.card import Format, ModelCard, Origin
 from models.errors import ModelNotFound, RequestInvalid
@@ -40,6 +41,11 @@ def build_private_host(settings: Settings) -> ModelPool:
     """The local models for the person at the keyboard, who may also name a file."""
     store = Store(settings.models_dir)
     return _pool(store, settings, store)
+
+
+def build_library(settings: Settings) -> Library:
+    """Where clients of the port fetch and remove models."""
+    return Library(Store(settings.models_dir), local_only=settings.local_only)
 
 
 class Installed:

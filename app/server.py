@@ -13,8 +13,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.address import is_loopback, local_url
-from app.api import chat, completions, errors, models
+from app.api import chat, completions, embeddings, errors, models
+from app.api.ollama import answers, changes, shelf
 from app.api.reply import Pace
+from app.build import build_library
 from app.guard import Guard
 from app.journal import Journal, configure_logging
 from app.settings import Settings
@@ -39,10 +41,11 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
     )
     app.state.host = host
     app.state.pace = pace or Pace()
+    app.state.library = build_library(settings)
     app.state.started = time.monotonic()
     app.state.preloading = lambda: False
     errors.install(app)
-    for room in (chat, completions, models):
+    for room in (chat, completions, embeddings, models, answers, changes, shelf):
         app.include_router(room.router)
     # The last one added is the first to see a request.
     app.add_middleware(Guard, bind=settings.host, api_key=settings.api_key)

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from models.card import ModelCard
 from models.chat import Event, Loading, Request
 
 
@@ -39,6 +40,9 @@ class ModelInfo:
     running: int = 0
     waiting: int = 0
     placement: str = ""
+    architecture: str = ""
+    quantization: str = ""
+    format: str = "gguf"
     memory: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -232,6 +236,10 @@ class ModelHost(Runtime, Protocol):
 
     def models(self) -> list[ModelInfo]:
         """Everything that may be asked for, loaded or not."""
+        ...
+
+    def card(self, model: str) -> ModelCard:
+        """What is known of a model by its name. Raises ModelNotFound. May read the disk."""
         ...
 
     async def tokens(self, request: Request) -> tuple[int, ...]:

@@ -329,6 +329,10 @@ class ModelPool:
         cards |= {slot.card.id: slot.card for slot in self._slots.values() if slot.model}
         return [self._info(card) for card in cards.values()]
 
+    def card(self, model: str) -> ModelCard:
+        """See `ModelHost`."""
+        return self._catalogue.find(model)
+
     def _info(self, card: ModelCard) -> ModelInfo:
         slot = self._slots.get(card.id) or _Slot(card)
         model = slot.model
@@ -346,6 +350,9 @@ class ModelPool:
             running=stats.running if model else 0,
             waiting=stats.waiting if model else 0,
             placement=model.worker.ready.placement if model else "",
+            architecture=card.architecture,
+            quantization=card.quantization,
+            format=card.format.value,
             memory=model.worker.ready.memory if model else {},
         )
 

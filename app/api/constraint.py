@@ -18,8 +18,8 @@ def constraint_of(body: SharedFields) -> Constraint | None:
     """The one shape that a body asks for. Raises RequestInvalid, also where it asks for several."""
     readers: dict[str, Callable[[Any, str], Constraint | None]] = {
         "response_format": lambda value, _: _format(value),
-        "json_schema": _schema,
-        "guided_json": _schema,
+        "json_schema": schema_of,
+        "guided_json": schema_of,
         "grammar": _grammar,
         "guided_grammar": _grammar,
         "guided_regex": _regex,
@@ -68,14 +68,14 @@ def _format(value: Any) -> Constraint | None:
         case "json_object" if fields.get("schema") is None:
             return Constraint(ConstraintKind.JSON_OBJECT)
         case "json_object":
-            return _schema(fields["schema"], "response_format.schema")
+            return schema_of(fields["schema"], "response_format.schema")
         case "json_schema":
             holder = fields.get("json_schema")
             if isinstance(holder, dict):
                 inner = cast(dict[str, Any], holder)
-                return _schema(inner.get("schema"), "response_format.json_schema.schema")
+                return schema_of(inner.get("schema"), "response_format.json_schema.schema")
             if holder is None and "schema" in fields:
-                return _schema(fields["schema"], "response_format.schema")
+                return schema_of(fields["schema"], "response_format.schema")
             path = "response_format.json_schema"
             raise RequestInvalid(f"{path} must be an object with a schema.", path)
         case _:
@@ -83,7 +83,8 @@ def _format(value: Any) -> Constraint | None:
             raise RequestInvalid(f"{path} must be text, json_object or json_schema.", path)
 
 
-def _schema(schema: Any, path: str) -> Constraint:
+def schema_of(schema: Any, path: str) -> Constraint:
+    """A JSON schema found at `path`. Raises RequestInvalid."""
     if not isinstance(schema, dict):
         raise RequestInvalid(f"{path} must be a JSON schema (an object).", path)
     # The order of keys is kept: it is the order in which the answer's properties are written.

@@ -47,13 +47,20 @@ async def list_models(http: Request) -> dict[str, Any]:
 @router.get("/v1/models/{name:path}")
 async def get_model(http: Request, name: str) -> dict[str, Any]:
     """One model."""
-    known = _host(http).models()
+    return _entry(known_as(_host(http), name))
+
+
+def known_as(host: ModelHost, name: str) -> ModelInfo:
+    """The model that a client means, which may leave out `latest` or add it. Raises
+    ModelNotFound."""
+    known = host.models()
+    bare = name.removesuffix(":latest")
     for info in known:
         if info.id == name:
-            return _entry(info)
+            return info
     for info in known:
-        if info.id == f"{name}:latest" or info.id.casefold() == name.casefold():
-            return _entry(info)
+        if info.id in (bare, f"{bare}:latest") or info.id.casefold() == name.casefold():
+            return info
     raise ModelNotFound(f"The model {name} is not here. GET /v1/models lists what is.")
 
 
@@ -102,6 +109,7 @@ async def status(http: Request) -> dict[str, Any]:
     }
 
 
+@router.head("/")  # Ollama's clients look whether anybody is there
 @router.get("/")
 async def root() -> PlainTextResponse:
     """For whoever opens the address in a browser."""

@@ -118,8 +118,10 @@ class Reply(Response):
         pace: Pace,
         *,
         stream: bool,
+        headers: Sequence[tuple[bytes, bytes]] = EVENT_STREAM,
     ) -> None:
         super().__init__()
+        self._stream_headers = headers
         self._runtime = runtime
         self._requests = requests
         self._dialect = dialect
@@ -141,7 +143,9 @@ class Reply(Response):
     async def _streamed(self, send: Send) -> None:
         async with Generations(self._runtime, self._requests) as generations:
             await generations.settle(self._pace.commit_after_s)
-            await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": self._stream_headers}
+            )
             await _write(send, self._dialect.opening(generations.prompt_tokens))
             try:
                 await self._run(send, generations)

@@ -1,0 +1,1 @@
+"""Ollama's dialect, `/api/*`, for terminal clients and editors that speak it."""
