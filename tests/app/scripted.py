@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from models.card import Format, ModelCard, Origin
 from models.chat import (
     Conversation,
     Event,
@@ -54,6 +56,9 @@ class ScriptedHost:
     closed: bool = False
     busy: bool = False
     load_script: tuple[Step, ...] = ()
+    loads: list[str] = field(default_factory=list[str])
+    unloads: list[str] = field(default_factory=list[str])
+    files: dict[str, Path] = field(default_factory=dict[str, Path])
     infos: list[ModelInfo] = field(
         default_factory=lambda: [
             ModelInfo(
@@ -71,6 +76,16 @@ class ScriptedHost:
             ModelInfo("org/other:Q4_K_M", 1700000001, None, 8192, LoadState.ABSENT, 2000),
         ]
     )
+
+    def card(self, model: str) -> ModelCard:
+        """No file is behind it, unless a test puts one there."""
+        info = next((info for info in self.infos if info.id == model), None)
+        if info is None:
+            raise ModelNotFound(f"No model {model} is here.")
+        path = self.files.get(model, Path("nowhere.gguf"))
+        return ModelCard(
+            model, path, (path,), Format.GGUF, Origin.RUNNER, info.size_bytes, "llama", "Q4_K_M", 8
+        )
 
     async def tokens(self, request: Request) -> tuple[int, ...]:
         """A token for each character of the prompt."""
@@ -111,11 +126,15 @@ class ScriptedHost:
         return {MODEL: EngineStats(steps=7, prompt_rows=11, cached_tokens=3, cells=4096)}
 
     async def load(self, model: str) -> AsyncGenerator[Loading, None]:
+        if model not in {info.id for info in self.infos}:
+            raise ModelNotFound(f"No model {model} is here.")
+        self.loads.append(model)
         async for step in _play(self.load_script):
             assert isinstance(step, Loading)
             yield step
 
     async def unload(self, model: str) -> None:
+        self.unloads.append(model)
         raise ModelNotFound(f"{model} is not loaded.")
 
     async def close(self) -> None:

@@ -180,9 +180,7 @@ def _objects(calls: list[Any]) -> list[dict[str, Any]]:
 
 def _with_ids(calls: list[Any], turn: int) -> list[Any]:
     return [
-        {**cast(dict[str, Any], call), "id": call.get("id") or f"call_{turn}_{n}"}
-        if isinstance(call, dict)
-        else call
+        {"id": f"call_{turn}_{n}", **cast(dict[str, Any], call)} if isinstance(call, dict) else call
         for n, call in enumerate(calls)
     ]
 
