@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.address import is_loopback, local_url
-from app.api import chat, completions, embeddings, errors, models
+from app.api import chat, completions, embeddings, errors, models, tokens
 from app.api.ollama import answers, changes, shelf
 from app.api.reply import Pace
 from app.build import build_library
@@ -45,7 +45,7 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
     app.state.started = time.monotonic()
     app.state.preloading = lambda: False
     errors.install(app)
-    for room in (chat, completions, embeddings, models, answers, changes, shelf):
+    for room in (chat, completions, embeddings, models, answers, changes, shelf, tokens):
         app.include_router(room.router)
     # The last one added is the first to see a request.
     app.add_middleware(Guard, bind=settings.host, api_key=settings.api_key)

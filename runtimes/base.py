@@ -2,6 +2,7 @@
 step)."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -231,6 +232,35 @@ class EngineStats:
     stored: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TokenizerInfo:
+    """A loaded model's tokenizer. `bos` and `eos` are texts, "" where the model has none; texts
+    begin with the first where it `adds_bos`. `context` is what one request may use, in tokens."""
+
+    size: int
+    bos: str
+    eos: str
+    adds_bos: bool
+    context: int
+    chat_template: str
+
+
+class Tokenizer(Protocol):
+    """Text to tokens and back, as a loaded model does it."""
+
+    @property
+    def tokenizer_info(self) -> TokenizerInfo: ...
+
+    async def encode(self, text: str, *, add_special: bool, parse_special: bool) -> tuple[int, ...]:
+        """Text of any length to tokens: with what starts a text or without, with markup as markup
+        or as plain text."""
+        ...
+
+    def pieces(self, tokens: Sequence[int]) -> list[bytes]:
+        """What tokens stand for. Raises RequestInvalid for ids that are none."""
+        ...
+
+
 class ModelHost(Runtime, Protocol):
     """All local models as one runtime: loads on first use, unloads when idle or short of memory."""
 
@@ -247,8 +277,9 @@ class ModelHost(Runtime, Protocol):
         `RunnerError`."""
         ...
 
-    async def pieces(self, model: str, tokens: Sequence[int]) -> list[bytes]:
-        """What tokens of a model's vocabulary stand for. Raises a `RunnerError`."""
+    def tokenizer(self, model: str) -> AbstractAsyncContextManager[Tokenizer]:
+        """A model's tokenizer. The model is loaded for it, and stays so inside. Entering raises a
+        `RunnerError`."""
         ...
 
     def loading(self) -> bool:

@@ -18,6 +18,7 @@ from models.chat import (
     Usage,
 )
 from models.errors import ContextOverflow, EngineBusy, RequestInvalid, RunnerError
+from runtimes.base import TokenizerInfo
 from runtimes.client import JobNews, WorkerClient
 from runtimes.messages import JobEnd, NewToken, PrefillProgress, Submit, Vocab
 from runtimes.prompting import Prompter
@@ -83,6 +84,26 @@ class LocalModel:
         """Tokens one request may use, prompt and answer together."""
         return self.worker.ready.context
 
+    @property
+    def tokenizer_info(self) -> TokenizerInfo:
+        """See `Tokenizer`."""
+        vocab = self._vocab
+        return TokenizerInfo(
+            size=len(vocab.pieces),
+            bos=vocab.bos_text,
+            eos=vocab.eos_text,
+            adds_bos=vocab.adds_bos,
+            context=self.context,
+            chat_template=self._prompter.template_source,
+        )
+
+    async def encode(self, text: str, *, add_special: bool, parse_special: bool) -> tuple[int, ...]:
+        """See `Tokenizer`. What starts a text is never doubled, as in prompts."""
+        vocab = self._vocab
+        double = parse_special and vocab.bos_text != "" and text.startswith(vocab.bos_text)
+        add_bos = add_special and vocab.adds_bos and not double
+        return await self.worker.encode(text, add_bos=add_bos, specials=parse_special)
+
     async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
         """See `Runtime`. Raises EngineBusy where too many requests wait already."""
         if self.worker.jobs >= self._max_jobs:
@@ -124,7 +145,7 @@ class LocalModel:
             self.worker.cancel(job_id)
 
     def pieces(self, tokens: Sequence[int]) -> list[bytes]:
-        """What tokens stand for. Raises RequestInvalid for ids that are none."""
+        """See `Tokenizer`."""
         _check_ids(tokens, len(self._vocab.pieces), "tokens")
         return [self._vocab.pieces[token] for token in tokens]
 

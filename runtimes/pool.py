@@ -122,17 +122,13 @@ class ModelPool:
 
     async def tokens(self, request: Request) -> tuple[int, ...]:
         """See `ModelHost`."""
-        async with self._loaded(request.model) as model:
+        async with self.tokenizer(request.model) as model:
             return await model.tokens(request)
 
-    async def pieces(self, model: str, tokens: Sequence[int]) -> list[bytes]:
-        """See `ModelHost`."""
-        async with self._loaded(model) as loaded:
-            return loaded.pieces(tokens)
-
     @contextlib.asynccontextmanager
-    async def _loaded(self, name: str) -> AsyncGenerator[LocalModel]:
-        slot = self._slot(name)
+    async def tokenizer(self, model: str) -> AsyncGenerator[LocalModel]:
+        """See `ModelHost`."""
+        slot = self._slot(model)
         with slot.in_use():
             async for _ in self._ensure(slot):
                 pass

@@ -72,6 +72,10 @@ class Prompter:
         self._longest_piece = max(1, *map(len, vocab.pieces))
         self._told: set[str] = set()
 
+    @property
+    def template_source(self) -> str:
+        return self._template.source
+
     def close(self) -> None:
         """End the template's process."""
         self._template.close()

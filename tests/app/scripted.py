@@ -1,6 +1,7 @@
 """A model host that says what a test scripts, and remembers how its requests ended."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from models.chat import (
     Usage,
 )
 from models.errors import ModelNotFound
-from runtimes.base import EngineStats, LoadState, ModelInfo
+from runtimes.base import EngineStats, LoadState, ModelInfo, TokenizerInfo
 
 MODEL = "toy:1b"
 Step = Event | float | Exception
@@ -45,6 +46,19 @@ def answer(*words: str) -> Script:
     ]
 
 
+class ScriptedTokenizer:
+    """A token for each character; 1 starts a text, and 2 is `<s>` where that is markup."""
+
+    tokenizer_info = TokenizerInfo(300, "<s>", "</s>", True, 4096, "{{ messages }}")
+
+    async def encode(self, text: str, *, add_special: bool, parse_special: bool) -> tuple[int, ...]:
+        text = text.replace("<s>", "\2") if parse_special else text
+        return (*((1,) if add_special else ()), *map(ord, text))
+
+    def pieces(self, tokens: Sequence[int]) -> list[bytes]:
+        return [chr(token).encode() for token in tokens]
+
+
 @dataclass
 class ScriptedHost:
     """A `ModelHost` whose `script` says how each request goes."""
@@ -58,6 +72,7 @@ class ScriptedHost:
     load_script: tuple[Step, ...] = ()
     loads: list[str] = field(default_factory=list[str])
     unloads: list[str] = field(default_factory=list[str])
+    tokens_are: ScriptedTokenizer = field(default_factory=ScriptedTokenizer)
     files: dict[str, Path] = field(default_factory=dict[str, Path])
     infos: list[ModelInfo] = field(
         default_factory=lambda: [
@@ -99,9 +114,10 @@ class ScriptedHost:
             prompt.content if isinstance(prompt.content, tuple) else tuple(map(ord, prompt.content))
         )
 
-    async def pieces(self, model: str, tokens: Sequence[int]) -> list[bytes]:
-        """Characters again."""
-        return [chr(token).encode() for token in tokens]
+    @contextlib.asynccontextmanager
+    async def tokenizer(self, model: str) -> AsyncGenerator[ScriptedTokenizer]:
+        self.card(model)
+        yield self.tokens_are
 
     async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
