@@ -4,13 +4,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from app.api.parts import JSON, object_at, optional_string, string_at, text_at
 from models.chat import Conversation, Message, Role, Tool, ToolCall
 from models.errors import RequestInvalid
 
 _ROLES = {role.value: role for role in Role} | {"developer": Role.SYSTEM}
-_SEEN = {"image_url", "image", "input_image", "input_audio", "audio", "file", "video_url"}
 _RESERVED = {"messages", "tools", "add_generation_prompt"}
-JSON = dict[str, Any]
 
 
 def conversation_of(
@@ -29,34 +28,19 @@ def conversation_of(
     )
 
 
-def _object(value: Any, path: str) -> JSON:
-    if not isinstance(value, dict):
-        raise RequestInvalid(f"{path} must be an object.", path)
-    return cast(JSON, value)
-
-
-def _string(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise RequestInvalid(f"{path} must be a string.", path)
-    return value
-
-
-def _optional(fields: JSON, key: str, path: str) -> str | None:
-    value = fields.get(key)
-    return None if value is None else _string(value, f"{path}.{key}")
-
-
 def _message(value: Any, path: str) -> Message:
-    fields = _object(value, path)
+    fields = object_at(value, path)
     role = _role(fields.get("role"), f"{path}.role")
-    reasoning = _optional(fields, "reasoning_content", path) or _optional(fields, "reasoning", path)
+    reasoning = optional_string(fields, "reasoning_content", path) or optional_string(
+        fields, "reasoning", path
+    )
     return Message(
         role=role,
         content=_content(fields, role, path),
         reasoning=reasoning if role is Role.ASSISTANT else None,
         tool_calls=_tool_calls(fields, path) if role is Role.ASSISTANT else (),
-        tool_call_id=_optional(fields, "tool_call_id", path),
-        name=_optional(fields, "name", path),
+        tool_call_id=optional_string(fields, "tool_call_id", path),
+        name=optional_string(fields, "name", path),
     )
 
 
@@ -69,37 +53,9 @@ def _role(value: Any, path: str) -> Role:
 
 def _content(fields: JSON, role: Role, path: str) -> str:
     content = fields.get("content")
-    path = f"{path}.content"
-    match content:
-        case str():
-            return content
-        case list():
-            parts = cast(list[Any], content)
-            return "\n".join(_part(part, f"{path}.{i}") for i, part in enumerate(parts))
-        case None if role in (Role.ASSISTANT, Role.TOOL):
-            return _optional(fields, "refusal", path) or ""
-        case None:
-            raise RequestInvalid(f"{path} is required.", path)
-        case _:
-            raise RequestInvalid(f"{path} must be a string or a list of parts.", path)
-
-
-def _part(value: Any, path: str) -> str:
-    if isinstance(value, str):
-        return value
-    part = _object(value, path)
-    match part.get("type"):
-        case "text" | "input_text" | "output_text":
-            return _string(part.get("text"), f"{path}.text")
-        case "refusal":
-            return _string(part.get("refusal"), f"{path}.refusal")
-        case str() as kind if kind in _SEEN:
-            raise RequestInvalid(
-                f"{path} is of type {kind}: only text is taken, no images, audio or files.",
-                path,
-            )
-        case _:
-            raise RequestInvalid(f"{path}.type must be text.", f"{path}.type")
+    if content is None and role in (Role.ASSISTANT, Role.TOOL):
+        return optional_string(fields, "refusal", path) or ""
+    return text_at(content, f"{path}.content")
 
 
 def _tool_calls(fields: JSON, path: str) -> tuple[ToolCall, ...]:
@@ -114,25 +70,25 @@ def _tool_calls(fields: JSON, path: str) -> tuple[ToolCall, ...]:
 
 
 def _tool_call(value: Any, path: str, index: int) -> ToolCall:
-    call = _object(value, path)
-    function = _object(call.get("function"), f"{path}.function")
+    call = object_at(value, path)
+    function = object_at(call.get("function"), f"{path}.function")
     arguments = function.get("arguments")
     if arguments is None or isinstance(arguments, dict):  # some clients send the object itself
         arguments = json.dumps(arguments or {}, ensure_ascii=False)
     return ToolCall(
-        id=_optional(call, "id", path) or f"call_{index}",
-        name=_string(function.get("name"), f"{path}.function.name"),
-        arguments=_string(arguments, f"{path}.function.arguments"),
+        id=optional_string(call, "id", path) or f"call_{index}",
+        name=string_at(function.get("name"), f"{path}.function.name"),
+        arguments=string_at(arguments, f"{path}.function.arguments"),
     )
 
 
 def _tool(value: Any, path: str) -> Tool:
-    tool = _object(value, path)
+    tool = object_at(value, path)
     if tool.get("type", "function") != "function":
         raise RequestInvalid(f"{path}.type must be function.", f"{path}.type")
-    function = _object(tool.get("function"), f"{path}.function")
+    function = object_at(tool.get("function"), f"{path}.function")
     path = f"{path}.function"
-    name = _string(function.get("name"), f"{path}.name")
+    name = string_at(function.get("name"), f"{path}.name")
     if not name:
         raise RequestInvalid(f"{path}.name must not be empty.", f"{path}.name")
     parameters: Any = function.get("parameters")
@@ -140,6 +96,6 @@ def _tool(value: Any, path: str) -> Tool:
         parameters = {"type": "object", "properties": {}}
     return Tool(
         name=name,
-        description=_optional(function, "description", path) or "",
-        parameters=_object(parameters, f"{path}.parameters"),
+        description=optional_string(function, "description", path) or "",
+        parameters=object_at(parameters, f"{path}.parameters"),
     )
