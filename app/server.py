@@ -16,6 +16,7 @@ from app.address import is_loopback, local_url
 from app.api import chat, completions, embeddings, errors, models, tokens
 from app.api.ollama import answers, changes, shelf
 from app.api.reply import Pace
+from app.api.responses import routes as responses
 from app.build import build_library
 from app.guard import Guard
 from app.journal import Journal, configure_logging
@@ -30,6 +31,19 @@ GRACE_S = 10
 HostFactory = Callable[[Settings], ModelHost]
 
 
+_ROUTERS = (
+    chat,
+    completions,
+    responses,
+    embeddings,
+    models,
+    tokens,
+    answers,
+    changes,
+    shelf,
+)
+
+
 def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) -> FastAPI:
     """The application. It uses `host` and does not close it."""
     app = FastAPI(
@@ -41,11 +55,12 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
     )
     app.state.host = host
     app.state.pace = pace or Pace()
+    app.state.responses = responses.Memory()
     app.state.library = build_library(settings)
     app.state.started = time.monotonic()
     app.state.preloading = lambda: False
     errors.install(app)
-    for room in (chat, completions, embeddings, models, answers, changes, shelf, tokens):
+    for room in _ROUTERS:
         app.include_router(room.router)
     # The last one added is the first to see a request.
     app.add_middleware(Guard, bind=settings.host, api_key=settings.api_key)

@@ -143,6 +143,8 @@ async def _runner_error(request: Request, error: Exception) -> JSONResponse:
         logger.warning("%s: %s", type(error).__name__, fault.message)
     if isinstance(error, ContextOverflow) and request.url.path.endswith("/v1/completions"):
         fault = Fault(fault.status, fault.message, fault.type, "prompt", fault.code)
+    if isinstance(error, ContextOverflow) and request.url.path == "/v1/responses":
+        fault = replace(fault, param="input")
     if isinstance(error, ContextOverflow) and request.url.path.startswith("/v1/messages"):
         fault = replace(fault, message=overflow_in_messages(error))
     return respond(fault, request.url.path)

@@ -5,8 +5,10 @@ from typing import Any, cast
 from models.errors import RequestInvalid
 
 JSON = dict[str, Any]
-_NOT_TEXT = {"image_url", "image", "input_image", "computer_screenshot", "input_audio", "audio"}
-_NOT_TEXT |= {"video_url", "file", "input_file"}
+_NOT_TEXT = {
+    *("image_url", "image", "input_image", "computer_screenshot", "video_url"),
+    *("input_audio", "audio", "file", "input_file"),
+}
 
 
 def object_at(value: Any, path: str) -> JSON:

@@ -50,7 +50,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Answer:
-    """One choice, gathered."""
+    """One choice, gathered; `events` keeps the order in which things were said."""
 
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
@@ -59,8 +59,10 @@ class Answer:
     reason: FinishReason = FinishReason.STOP
     usage: Usage = field(default_factory=lambda: Usage(0, 0))
     timings: Timings = field(default_factory=Timings)
+    events: list[Event] = field(default_factory=list[Event])
 
     def add(self, event: Event) -> None:
+        self.events.append(event)
         match event:
             case Text(text):
                 self.text.append(text)
