@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from app.address import is_loopback, local_url
 from app.api import chat, completions, embeddings, errors, models, tokens
+from app.api.messages import routes as messages
 from app.api.ollama import answers, changes, shelf
 from app.api.reply import Pace
 from app.api.responses import routes as responses
@@ -35,6 +36,7 @@ _ROUTERS = (
     chat,
     completions,
     responses,
+    messages,
     embeddings,
     models,
     tokens,

@@ -50,6 +50,8 @@ class Fault:
     param: str | None = None
     code: str | None = None
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    overflow: tuple[int, int] | None = None
+    """Of a prompt that is too long: its tokens, and the limit."""
 
     def body(self) -> dict[str, Any]:
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
@@ -62,6 +64,10 @@ STOPPING = Fault(503, "The server is stopping; ask again when it is back.", SERV
 def fault_of(error: Exception) -> Fault:
     """What to tell a client; errors we did not expect keep their text to the log."""
     match error:
+        case ContextOverflow(prompt_tokens=tokens, limit=limit):
+            return Fault(
+                400, error.message, INVALID, error.param, error.code, overflow=(tokens, limit)
+            )
         case RequestInvalid():
             return Fault(400, error.message, INVALID, error.param, error.code)
         case ModelNotFound():
@@ -117,7 +123,11 @@ def messages_error(fault: Fault) -> dict[str, Any]:
     """An error as Anthropic's dialect words it."""
     known = _MESSAGES_TYPES.get(fault.status)
     kind = known or ("api_error" if fault.status >= 500 else "invalid_request_error")
-    return {"type": kind, "message": fault.message}
+    message = fault.message
+    if fault.overflow is not None:  # the sentence by which clients know that they have to compact
+        tokens, limit = fault.overflow
+        message = f"prompt is too long: {tokens} tokens > {limit} maximum"
+    return {"type": kind, "message": message}
 
 
 def _ollama_body(fault: Fault) -> dict[str, Any]:
@@ -145,14 +155,7 @@ async def _runner_error(request: Request, error: Exception) -> JSONResponse:
         fault = Fault(fault.status, fault.message, fault.type, "prompt", fault.code)
     if isinstance(error, ContextOverflow) and request.url.path == "/v1/responses":
         fault = replace(fault, param="input")
-    if isinstance(error, ContextOverflow) and request.url.path.startswith("/v1/messages"):
-        fault = replace(fault, message=overflow_in_messages(error))
     return respond(fault, request.url.path)
-
-
-def overflow_in_messages(error: ContextOverflow) -> str:
-    """The sentence by which Anthropic's clients know that they have to compact."""
-    return f"prompt is too long: {error.prompt_tokens} tokens > {error.limit} maximum"
 
 
 _PLAIN = {

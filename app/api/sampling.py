@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Protocol, cast
 
 from pydantic import Field
 
@@ -119,7 +119,17 @@ def _stops(stop: Any) -> tuple[str, ...]:
 _PATIENT_TIERS = ("batch", "flex")
 
 
-def priority_of(body: SharedFields, header: str | None) -> Priority:
+class Prioritised(Protocol):
+    """Fields that say how urgent a request is."""
+
+    @property
+    def priority(self) -> Literal["interactive", "batch"] | None: ...
+
+    @property
+    def service_tier(self) -> Any: ...
+
+
+def priority_of(body: Prioritised, header: str | None) -> Priority:
     """Whose turn comes first when not all can run: the field, else the header, else OpenAI's
     service tier. Raises RequestInvalid."""
     if body.priority is not None:

@@ -1,0 +1,1 @@
+"""Anthropic's Messages dialect (https://docs.anthropic.com/en/api/messages)."""
