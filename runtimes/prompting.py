@@ -124,7 +124,8 @@ class Prompter:
                 dialect,
                 tools,
                 required=True,
-                parallel=choice.parallel,
+                # a tool that is named is called once
+                parallel=choice.parallel and choice.name is None,
                 named=choice.name,
                 opened=dialect.opened_by(end),
                 may_think=self._thinks,

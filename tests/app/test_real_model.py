@@ -1,5 +1,6 @@
 """The whole way on real weights: a server process, the client people use, the counts it reports."""
 
+import json
 import re
 import subprocess
 import sys
@@ -12,7 +13,11 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
-from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionMessageParam,
+    ChatCompletionToolParam,
+)
 
 from runtimes.placement import MIN_SHARED
 
@@ -241,3 +246,58 @@ def test_errors_are_the_sdk_s_own(served: Served) -> None:
     assert caught.value.code == "context_length_exceeded"
     models = {model.id: model for model in client.models.list()}
     assert getattr(models[MODEL], "context_length") == 4096  # noqa: B009 - not in the SDK's type
+
+
+FOLD: ChatCompletionToolParam = {
+    "type": "function",
+    "function": {
+        "name": "fold",
+        "parameters": {
+            "type": "object",
+            "properties": {"paper": {"enum": ["red", "blue"]}, "times": {"type": "integer"}},
+            "required": ["paper", "times"],
+        },
+    },
+}
+
+
+def test_a_tool_that_must_be_called_is_called_in_order(served: Served) -> None:
+    client = served.client()
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Fold the red one."}]
+    reply = client.chat.completions.create(
+        model=MODEL,
+        messages=messages,
+        tools=[FOLD],
+        tool_choice={"type": "function", "function": {"name": "fold"}},
+        temperature=0,
+        max_tokens=80,
+    )
+    choice = reply.choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.tool_calls is not None
+    (call,) = choice.message.tool_calls
+    assert call.type == "function"
+    assert call.function.name == "fold"
+    arguments = json.loads(call.function.arguments)
+    assert arguments["paper"] in ("red", "blue")
+    assert isinstance(arguments["times"], int)
+
+
+def test_what_a_tool_returned_adds_to_the_cached_prompt(served: Served) -> None:
+    client = served.client()
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Fold both. " * 20}]
+    first = client.chat.completions.create(
+        model=MODEL, messages=messages, tools=[FOLD], tool_choice="required", max_tokens=60
+    )
+    message = first.choices[0].message
+    messages.append(message.to_dict())  # type: ignore[arg-type]
+    returned: list[ChatCompletionMessageParam] = [
+        {"role": "tool", "tool_call_id": call.id, "content": "done"}
+        for call in message.tool_calls or []
+    ]
+    messages += returned
+    again = client.chat.completions.create(
+        model=MODEL, messages=messages, tools=[FOLD], max_tokens=4
+    )
+    assert first.usage is not None
+    assert cached(again) >= 0.95 * first.usage.prompt_tokens

@@ -1,0 +1,132 @@
+"""What a model is given for a request, and how its answer is read."""
+
+import pytest
+
+from models.chat import (
+    Constraint,
+    ConstraintKind,
+    Conversation,
+    Message,
+    RawPrompt,
+    Request,
+    Role,
+    Tool,
+    ToolCallStart,
+    ToolChoice,
+    ToolMode,
+)
+from models.errors import ContextOverflow
+from models.templates import fallback_source
+from runtimes.messages import Vocab
+from runtimes.prompting import Prompt, Prompter
+
+MARKS = ("<|im_start|>", "<|im_end|>")
+PIECES = (*(bytes([i]) for i in range(256)), *(mark.encode() for mark in MARKS))
+VOCAB = Vocab(PIECES, frozenset({257}), frozenset({256, 257}), -1, 257, "", MARKS[1], False)
+CHATML = fallback_source(MARKS)
+ASK = Message(Role.USER, "Fold.")
+FOLD = Tool("fold", "", {"type": "object", "properties": {"a": {"type": "string"}}})
+CUT = Tool("cut", "", {"type": "object"})
+
+
+async def encode(text: str, add_bos: bool) -> tuple[int, ...]:
+    for at, mark in enumerate(MARKS):
+        text = text.replace(mark, chr(0xE000 + at))
+    return tuple(
+        256 + ord(c) - 0xE000 if ord(c) >= 0xE000 else byte for c in text for byte in c.encode()[:1]
+    )
+
+
+async def prompted(
+    request: Request, source: str = CHATML, *, canonical_prompts: bool = True
+) -> Prompt:
+    made = Prompter(VOCAB, source, encode, 2000, canonical_prompts=canonical_prompts)
+    try:
+        return await made.prompt(request)
+    finally:
+        made.close()
+
+
+def request(*tools: Tool, choice: ToolChoice | None = None, system: str = "") -> Request:
+    messages = (Message(Role.SYSTEM, system), ASK) if system else (ASK,)
+    return Request("m", Conversation(messages, tools), tool_choice=choice or ToolChoice())
+
+
+def text_of(prompt: Prompt) -> str:
+    return b"".join(PIECES[token] for token in prompt.tokens).decode()
+
+
+async def test_a_conversation_begins_a_message_at_each_mark() -> None:
+    prompt = await prompted(request(system="Be brief."))
+    assert text_of(prompt).startswith("<|im_start|>system\nBe brief.<|im_end|>")
+    assert all(prompt.tokens[at] in VOCAB.control_ids for at in prompt.boundaries)
+    assert prompt.parser is not None
+
+
+async def test_a_raw_prompt_is_taken_as_it_is_and_so_is_its_answer() -> None:
+    prompt = await prompted(Request("m", RawPrompt("once")))
+    assert (text_of(prompt), prompt.parser) == ("once", None)
+    prompt = await prompted(Request("m", RawPrompt((5, 6))))
+    assert prompt.tokens == (5, 6)
+
+
+async def test_a_far_too_long_text_is_refused_before_it_is_tokenized() -> None:
+    with pytest.raises(ContextOverflow, match="at least"):
+        await prompted(Request("m", RawPrompt("x" * 100_000)))
+
+
+async def test_an_answer_of_a_wanted_shape_is_not_searched_for_calls() -> None:
+    shape = Constraint(ConstraintKind.JSON_OBJECT)
+    asked = Request("m", Conversation((ASK,), (FOLD,)), constraint=shape)
+    prompt = await prompted(asked)
+    assert (prompt.parser, prompt.constraint) == (None, shape)
+
+
+async def test_tools_that_may_be_called_leave_the_answer_free() -> None:
+    prompt = await prompted(request(FOLD))
+    assert prompt.constraint is None
+    assert prompt.parser is not None
+    call = '<tool_call>{"name": "fold", "arguments": {"a": "b"}}</tool_call>'
+    starts = [e for e in prompt.parser.push(call) if isinstance(e, ToolCallStart)]
+    assert [start.name for start in starts] == ["fold"]
+
+
+async def test_a_required_call_is_a_grammar_of_calls() -> None:
+    prompt = await prompted(request(FOLD, CUT, choice=ToolChoice(ToolMode.REQUIRED)))
+    assert prompt.constraint is not None
+    assert prompt.constraint.kind is ConstraintKind.CALLS
+    assert '\\"name\\": \\"fold' in prompt.constraint.source
+    assert '\\"name\\": \\"cut' in prompt.constraint.source
+    assert "call)*" in prompt.constraint.source  # more than one
+
+
+async def test_a_named_tool_is_called_once() -> None:
+    prompt = await prompted(request(FOLD, CUT, choice=ToolChoice(ToolMode.REQUIRED, "fold")))
+    assert prompt.constraint is not None
+    assert '\\"name\\": \\"cut' not in prompt.constraint.source
+    assert "call)*" not in prompt.constraint.source
+
+
+async def test_a_family_whose_calls_are_no_grammar_is_held_to_json() -> None:
+    pythonic = CHATML + "{# <|tool_list_start|> <|tool_call_start|>[f()] #}"
+    choice = ToolChoice(ToolMode.REQUIRED)
+    prompt = await prompted(request(FOLD, choice=choice), pythonic)
+    assert prompt.constraint is not None
+    assert "fold" in prompt.constraint.source
+
+
+async def test_a_session_s_hash_is_no_part_of_the_prompt_unless_wanted() -> None:
+    said = request(system="x-anthropic-billing-header: 1\nBe brief.")
+    assert "billing" not in text_of(await prompted(said))
+    assert "billing" in text_of(await prompted(said, canonical_prompts=False))
+
+
+async def test_tools_are_told_in_one_order() -> None:
+    one, other = await prompted(request(FOLD, CUT)), await prompted(request(CUT, FOLD))
+    assert one.tokens == other.tokens
+
+
+async def test_reasoning_that_the_template_opened_is_read_as_such() -> None:
+    prompt = await prompted(request(), CHATML + "{{ '<think>\\n' }}")
+    assert prompt.parser is not None
+    assert prompt.parser.thinking
