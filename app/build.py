@@ -92,6 +92,7 @@ def _pool(catalogue: Catalogue, settings: Settings, store: Store) -> ModelPool:
             keep_alive_s=settings.keep_alive_s,
             max_queue=settings.max_queue,
             disk=_disk(settings),
+            canonical_prompts=settings.canonical_prompts,
             drafts=settings.draft != DRAFT_OFF,
             draft_model=store.find(settings.draft) if model_drafts else None,
         ),

@@ -68,6 +68,8 @@ class Settings:
     draft: str = DRAFT_FROM_TEXT
     """What guesses tokens where that is faster: a request's own text, also a model of this name, or
     nothing."""
+    canonical_prompts: bool = True
+    """Whether what changes from request to request and means nothing is taken out of prompts."""
     disk_cache: bool = True
     """Whether KV memory is kept on disk, so that it survives a restart."""
     disk_cache_bytes: int = 20 << 30
@@ -190,6 +192,7 @@ _RULES: dict[str, _Rule] = {
     "state_dir": _Rule(_folder, "a folder's path"),
     "cache_dir": _Rule(_folder, "a folder's path"),
     "draft": _Rule(_draft, "auto, off, or the name of a small model"),
+    "canonical_prompts": _Rule(_boolean, "true or false"),
     "disk_cache": _Rule(_boolean, "true or false"),
     "disk_cache_bytes": _Rule(_bytes, "a size above 0, such as 20GiB or a number of bytes"),
     "cache_retention_h": _Rule(_amount, "a number of hours, 0 or more"),

@@ -164,13 +164,36 @@ class Usage:
     reasoning_tokens: int = 0
 
 
+class MissReason(StrEnum):
+    """Why the rest of a prompt was not in the cache."""
+
+    NEW = "new"
+    """No earlier prompt began like this one."""
+    DIFFERS = "differs"
+    """From here on it differs from every earlier prompt that is remembered."""
+    GONE = "gone"
+    """It was there once, and had to leave, or could not be continued from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """The first token of a prompt that could not be taken from the cache, the message it is in (as
+    the template wrote them, from 0), and why."""
+
+    token: int
+    message: int
+    reason: MissReason
+
+
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds: waiting in the queue, reading the prompt, and writing the answer."""
+    """Seconds: waiting in the queue, reading the prompt, and writing the answer. `miss` says why
+    not all of the prompt came from the cache."""
 
     queue_s: float = 0.0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    miss: Miss | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from models.chat import (
     Event,
     Finished,
     FinishReason,
+    Miss,
     Prefill,
     Request,
     Started,
@@ -21,7 +22,8 @@ from models.errors import ContextOverflow, EngineBusy, RequestInvalid, RunnerErr
 from runtimes.base import TokenizerInfo
 from runtimes.client import JobNews, WorkerClient
 from runtimes.messages import JobEnd, NewToken, PrefillProgress, Submit, Vocab
-from runtimes.prompting import Prompter
+from runtimes.misses import Misses
+from runtimes.prompting import Prompt, Prompter
 from runtimes.text import AnswerReader
 
 
@@ -31,6 +33,8 @@ class _Answer:
 
     prompt_tokens: int
     text: AnswerReader
+    miss: Miss | None = None
+    said: list[int] = field(default_factory=list[int])
     cached: int = 0
     tokens: int = 0
     submitted_at: float = field(default_factory=time.monotonic)
@@ -46,7 +50,7 @@ class _Answer:
         return Finished(
             reason,
             Usage(self.prompt_tokens, self.tokens, self.cached, self.text.reasoning_tokens),
-            Timings(admitted - self.submitted_at, first - admitted, now - first),
+            Timings(admitted - self.submitted_at, first - admitted, now - first, self.miss),
             self.text.stopped,
         )
 
@@ -72,6 +76,7 @@ class LocalModel:
             self.context,
             canonical_prompts=canonical_prompts,
         )
+        self._misses = Misses()
         self._max_jobs = worker.spec.parallel + max_queue
 
     async def close(self) -> None:
@@ -136,12 +141,13 @@ class LocalModel:
         answer = _Answer(len(tokens), AnswerReader(request.limits.stop, prompt.parser))
         try:
             yield Started(len(tokens), self.context)
-            async for event in self._follow(news, answer, request.logprobs is not None):
+            async for event in self._follow(news, prompt, answer, request.logprobs is not None):
                 if isinstance(event, ToolCallStart) and event.index and not choice.parallel:
                     yield answer.finished(FinishReason.STOP)  # a second call is one too many
                     return
                 yield event
         finally:
+            self._misses.remember([*tokens, *answer.said])
             self.worker.cancel(job_id)
 
     def pieces(self, tokens: Sequence[int]) -> list[bytes]:
@@ -154,17 +160,20 @@ class LocalModel:
         return (await self._prompter.prompt(request)).tokens
 
     async def _follow(
-        self, news: "Queue[JobNews]", answer: _Answer, with_logprobs: bool
+        self, news: "Queue[JobNews]", prompt: Prompt, answer: _Answer, with_logprobs: bool
     ) -> AsyncGenerator[Event, None]:
         while True:
             match await news.get():
                 case PrefillProgress(done=done, cached=cached):
                     answer.admitted_at = answer.admitted_at or time.monotonic()
                     answer.cached = cached
+                    if answer.miss is None:
+                        answer.miss = self._misses.explain(prompt.tokens, prompt.boundaries, cached)
                     yield Prefill(done, answer.prompt_tokens, cached)
                 case NewToken() as token:
                     answer.first_at = answer.first_at or time.monotonic()
                     answer.tokens += 1
+                    answer.said.append(token.token)
                     for event in self._push(answer, token, with_logprobs):
                         yield event
                     if answer.text.stopped is not None:

@@ -17,7 +17,8 @@ class PoolSettings:
     they take already; it is asked anew at each load. `device_memory` tells how many more they may
     take of GPUs; it may block, and is asked once. `gpu_layers` is how many of a model's layers go
     on GPUs (None: as many as fit). With `drafts` tokens are guessed from the text so far, and by
-    the model `draft_model`. See `Wish` for `ctx` to `cache_ram`."""
+    the model `draft_model`. See `models/canonical.py` for `canonical_prompts`, and `Wish` for `ctx`
+    to `cache_ram`."""
 
     memory: Callable[[int], int]
     executors: Mapping[Format, str]
@@ -31,6 +32,7 @@ class PoolSettings:
     keep_alive_s: float = 300.0
     max_queue: int = 256
     disk: DiskSpec | None = None
+    canonical_prompts: bool = True
     drafts: bool = True
     draft_model: ModelCard | None = None
 

@@ -198,7 +198,11 @@ class ModelPool:
         self._extra_buffers = worker.spec.extra_buffers
         try:
             model = await asyncio.to_thread(
-                LocalModel, worker, header.chat_template, settings.max_queue
+                LocalModel,
+                worker,
+                header.chat_template,
+                settings.max_queue,
+                canonical_prompts=settings.canonical_prompts,
             )
         except RunnerError:
             await worker.close()

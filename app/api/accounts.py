@@ -25,6 +25,8 @@ def usage(usages: Sequence[Usage], per_prompt: int) -> dict[str, Any]:
 
 def timings(times: Timings, used: Usage) -> dict[str, Any]:
     """Where the time went, in milliseconds, with the tokens to divide it by."""
+    miss = times.miss
+    told = {"token": miss.token, "message": miss.message, "reason": miss.reason} if miss else None
     return {
         "queue_ms": round(times.queue_s * 1000, 3),
         "prefill_ms": round(times.prefill_s * 1000, 3),
@@ -32,6 +34,7 @@ def timings(times: Timings, used: Usage) -> dict[str, Any]:
         "prompt_tokens": used.prompt_tokens,
         "cached_tokens": used.cached_tokens,
         "completion_tokens": used.completion_tokens,
+        "cache_miss": told,
     }
 
 

@@ -6,6 +6,25 @@ import typer
 
 from app.settings import Settings
 
+DraftOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What guesses tokens ahead: auto (the text so far), also a small model of the "
+        "same family by its name, or off."
+    ),
+]
+CanonicalOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--canonical-prompts/--as-sent",
+        help="Order tools and drop session hashes, so that prompts can be reused; or not.",
+    ),
+]
+DiskOption = Annotated[
+    bool | None,
+    typer.Option("--disk-cache/--no-disk-cache", help="Keep past prompts' memory on disk, or not."),
+]
+
 
 def serve(
     model: Annotated[str | None, typer.Argument(help="A model to load at once.")] = None,
@@ -27,20 +46,10 @@ def serve(
     local_only: Annotated[
         bool | None, typer.Option("--local-only", help="Never send anything elsewhere.")
     ] = None,
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            help="What guesses tokens ahead: auto (the text so far), also a small model of the "
-            "same family by its name, or off."
-        ),
-    ] = None,
+    draft: DraftOption = None,
     no_draft: Annotated[bool, typer.Option("--no-draft", help="The same as --draft off.")] = False,
-    disk_cache: Annotated[
-        bool | None,
-        typer.Option(
-            "--disk-cache/--no-disk-cache", help="Keep past prompts' memory on disk, or not."
-        ),
-    ] = None,
+    canonical_prompts: CanonicalOption = None,
+    disk_cache: DiskOption = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
     """Serve the models on this machine to any OpenAI-compatible client."""
@@ -58,6 +67,7 @@ def serve(
             "api_key": api_key,
             "local_only": local_only,
             "draft": "off" if no_draft else draft,
+            "canonical_prompts": canonical_prompts,
             "disk_cache": disk_cache,
             "log_level": log_level,
         }
