@@ -18,6 +18,7 @@ import socket
 import statistics
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,8 @@ class Reply:
 class Server:
     """A process that is started, asked and killed."""
 
-    def __init__(self, name: str, command: str, log: Path) -> None:
-        self.name, self.command = name, command
+    def __init__(self, name: str, command: str, log: Path, never: Sequence[str] = ()) -> None:
+        self.name, self.command, self.never = name, command, never
         self.log = log.open("a")
         self.process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -95,6 +96,8 @@ class Server:
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
+            # A model that ends its turn at once would leave nothing to measure.
+            "logit_bias": dict.fromkeys(self.never, -100),
         }
         began, first, usage, text = time.monotonic(), 0.0, dict[str, Any](), ""
         async with (
@@ -198,13 +201,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--answer", type=int, default=48)
     parser.add_argument("--settle", type=float, default=3.0)
+    parser.add_argument("--never", nargs="*", default=[], help="ids of tokens not to answer with")
     parser.add_argument("--log", type=Path, default=Path(os.devnull))
     args = parser.parse_args()
     for scenario in args.scenarios.split(","):
         for name, command in (("ours", args.ours), ("other", args.other)):
             if command is None:
                 continue
-            server = Server(name, command, args.log)
+            server = Server(name, command, args.log, args.never)
             server.start()
             figures = asyncio.run(SCENARIOS[scenario](server, args))
             server.kill()
