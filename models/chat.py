@@ -45,6 +45,8 @@ class Tool:
     parameters: Mapping[str, Any]
     deferred: bool = False
     """Not part of the prompt, since the conversation itself introduces it; it may be called."""
+    strict: bool = False
+    """Arguments must fit `parameters`: where that cannot be enforced, the request is refused."""
 
 
 class ToolMode(StrEnum):
@@ -106,6 +108,8 @@ class ConstraintKind(StrEnum):
     """llama.cpp's GBNF, or llguidance's Lark."""
     CALLS = "calls"
     """Calls of tools, as llguidance's Lark."""
+    ANSWER = "answer"
+    """The same, or text of a given shape."""
 
 
 @dataclass(frozen=True, slots=True)

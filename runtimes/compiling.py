@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from models.errors import RequestInvalid
-from runtimes.constraints import ConstraintCompiler, TokenMask
+from runtimes.constraints import ConstraintCompiler
 from runtimes.messages import Submit
+from runtimes.sampling import Mask
+from runtimes.watching import Spelling, guided
 
 # The library lets others run meanwhile; two threads, so that one such shape does not hold up all
 # others.
@@ -20,7 +22,7 @@ class Compiled:
     """A request with its mask, or with why there is none."""
 
     order: Submit
-    mask: TokenMask | None
+    mask: Mask | None
     refusal: RequestInvalid | None = None
 
 
@@ -29,7 +31,7 @@ class Compiling:
     die with the process."""
 
     def __init__(self, compiler: ConstraintCompiler) -> None:
-        self._compiler = compiler
+        self._compiler, self._spelling = compiler, Spelling(compiler)
         self._orders: queue.SimpleQueue[Submit] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Compiled] = queue.SimpleQueue()
         self._wanted: set[int] = set()
@@ -68,9 +70,10 @@ class Compiling:
     def _run(self) -> None:
         while True:
             order = self._orders.get()
-            assert order.constraint is not None
+            assert order.guide is not None
             try:
                 if order.id in self._wanted:
-                    self._done.put(Compiled(order, self._compiler.compile(order.constraint)))
+                    mask = guided(order.guide, self._compiler, self._spelling)
+                    self._done.put(Compiled(order, mask))
             except RequestInvalid as error:
                 self._done.put(Compiled(order, None, error))

@@ -1,8 +1,11 @@
 """Masks that keep an answer in a shape: JSON schemas, regular expressions, grammars
 (llguidance)."""
 
+import json
+import re
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +15,8 @@ from llguidance import gbnf_to_lark
 from numpy.typing import NDArray
 
 from models.chat import Constraint, ConstraintKind
+from models.dialects.grammar import JSON_LAYOUT, as_json
+from models.dialects.values import as_mapping
 from models.errors import RequestInvalid
 from runtimes.messages import Vocab
 
@@ -19,8 +24,8 @@ from runtimes.messages import Vocab
 _LIMITS = llguidance.LLParserLimits(verbose_errors=False)
 _ANY_OBJECT = '{"type":"object"}'
 
-# Pretty-printed JSON passes; endless white space, where weak models get lost, does not.
-_LAYOUT = {"whitespace_flexible": True, "whitespace_pattern": r"(\n[ ]{0,40}|[ ]?)"}
+# Agents send the same tools with every turn, and compiling these takes 20 ms.
+_REMEMBERED = 16
 
 
 class _Tokenizer:
@@ -38,7 +43,11 @@ class _Tokenizer:
             for i, piece in enumerate(vocab.pieces)
         ]
         self.special_token_ids = sorted(vocab.control_ids)
-        self._by_bytes = {piece: i for i, piece in reversed(list(enumerate(vocab.pieces)))}
+        self._by_bytes = {
+            piece: i
+            for i, piece in reversed(list(enumerate(vocab.pieces)))
+            if i not in vocab.control_ids
+        }
         self._longest = max(map(len, self._by_bytes), default=1)
 
     def __call__(self, text: bytes | str) -> list[int]:
@@ -72,26 +81,43 @@ class ConstraintCompiler:
     """Makes masks for one vocabulary. May be called from any thread."""
 
     def __init__(self, vocab: Vocab, encode: Callable[[str], Sequence[int]] | None = None) -> None:
-        self._vocab, self._encode = vocab, encode
+        self.vocab, self._words = vocab, _Tokenizer(vocab, encode)
         self._tokenizer: Any = None
         self._preparing = threading.Lock()
+        self._compiled: OrderedDict[Constraint, Any] = OrderedDict()
+        self._remembering = threading.Lock()
 
     def prepare(self) -> None:
         """Build the vocabulary's table, if it is not there yet: 0.1 s for 49k tokens, 1.3 s for
         262k, during which no step can run (the library holds the interpreter's lock)."""
         with self._preparing:
             if self._tokenizer is None:
-                wrapper: Any = llguidance.TokenizerWrapper(_Tokenizer(self._vocab, self._encode))
+                wrapper: Any = llguidance.TokenizerWrapper(self._words)
                 self._tokenizer = llguidance.LLTokenizer(wrapper)
 
     def compile(self, constraint: Constraint) -> "TokenMask":
         """A fresh mask. Raises RequestInvalid naming what cannot be enforced."""
+        matcher = self._compiled.get(constraint)
+        if matcher is None:
+            matcher = self._matcher(constraint)
+        with self._remembering:
+            self._compiled[constraint] = matcher
+            self._compiled.move_to_end(constraint)
+            while len(self._compiled) > _REMEMBERED:
+                self._compiled.popitem(last=False)
+        return TokenMask(matcher, self.vocab).fresh()
+
+    def _matcher(self, constraint: Constraint) -> Any:
         grammar = _grammar(constraint)
         self.prepare()
         matcher: Any = llguidance.LLMatcher(self._tokenizer, grammar, limits=_LIMITS)
         if matcher.is_error():
             raise _refusal(constraint.kind, str(matcher.get_error()))
-        return TokenMask(matcher, len(self._vocab.pieces), self._vocab.end_ids)
+        return matcher
+
+    def encode(self, text: bytes) -> list[int]:
+        """Tokens that spell the text; as the model would write it where that is known."""
+        return self._words(text)
 
 
 def _grammar(constraint: Constraint) -> str:
@@ -101,17 +127,38 @@ def _grammar(constraint: Constraint) -> str:
             warnings.simplefilter("ignore")
             match constraint.kind:
                 case ConstraintKind.JSON_OBJECT:
-                    return str(build.grammar_from_json_schema(_ANY_OBJECT, _LAYOUT))
+                    return str(build.grammar_from_json_schema(_ANY_OBJECT, JSON_LAYOUT))
                 case ConstraintKind.JSON_SCHEMA:
-                    return str(build.grammar_from_json_schema(constraint.source, _LAYOUT))
+                    return str(build.grammar_from_json_schema(constraint.source, JSON_LAYOUT))
                 case ConstraintKind.REGEX:
                     return str(build.grammar_from_regex(constraint.source))
                 case ConstraintKind.GRAMMAR:
-                    lark = gbnf_to_lark.any_to_lark(constraint.source)
-                    return str(build.grammar_from_lark(lark))
-                case ConstraintKind.CALLS:
+                    return str(build.grammar_from_lark(_lark(constraint)))
+                case ConstraintKind.CALLS | ConstraintKind.ANSWER:
                     return str(build.grammar_from_lark(constraint.source))
     except Exception as error:  # the converter raises anything, IndexError and Exception included
+        raise _refusal(constraint.kind, str(error)) from error
+
+
+def as_lark(constraint: Constraint) -> str:
+    """A constraint as an expression within a Lark grammar. Raises RequestInvalid where it is not
+    even written well."""
+    match constraint.kind:
+        case ConstraintKind.JSON_OBJECT | ConstraintKind.JSON_SCHEMA:
+            schema: Any = json.loads(constraint.source or _ANY_OBJECT)
+            return as_json(as_mapping(schema) or {"anyOf": [schema]})
+        case ConstraintKind.REGEX:
+            escaped = re.sub(r"(\\.)|/", lambda m: m[1] or r"\/", constraint.source)
+            return "/" + escaped.replace("\n", r"\n") + "/"
+        case _:
+            inner = re.sub(r"%llguidance\s*\{[^}]*\}", "", _lark(constraint))
+            return f"%lark {{\n{inner}\n}}"
+
+
+def _lark(constraint: Constraint) -> str:
+    try:
+        return gbnf_to_lark.any_to_lark(constraint.source)
+    except Exception as error:  # as above
         raise _refusal(constraint.kind, str(error)) from error
 
 
@@ -148,12 +195,22 @@ def forbid(row: NDArray[np.float32], allowed: NDArray[np.uint8]) -> None:
 class TokenMask:
     """The state of one constrained answer."""
 
-    def __init__(self, matcher: Any, vocab_size: int, end_ids: frozenset[int]) -> None:
-        self._matcher = matcher
-        self._ends = end_ids
-        self._end_ids = np.array(sorted(end_ids), np.int64)
-        self._bits: NDArray[np.int32] = np.zeros((vocab_size + 31) // 32, np.int32)
-        self._size = vocab_size
+    active = True
+    """It has a say about every token."""
+
+    def __init__(self, matcher: Any, vocab: Vocab) -> None:
+        self._matcher, self._vocab = matcher, vocab
+        self._end_ids = np.array(sorted(vocab.end_ids), np.int64)
+        self._size = len(vocab.pieces)
+        self._bits: NDArray[np.int32] = np.zeros((self._size + 31) // 32, np.int32)
+
+    def fresh(self) -> "TokenMask":
+        """Another answer in the same state."""
+        return TokenMask(self._matcher.deep_copy(), self._vocab)
+
+    def takes(self, tokens: Sequence[int]) -> bool:
+        """Whether the answer may go on with these."""
+        return int(self._matcher.validate_tokens(list(tokens))) == len(tokens)
 
     def apply(self, row: NDArray[np.float32]) -> None:
         """Forbid every token that would break the shape, in place. Where the shape is complete, and
@@ -175,7 +232,7 @@ class TokenMask:
     def accept(self, token: int) -> bool:
         """Take note of the chosen token; False where the answer is complete with it. Raises
         RequestInvalid where the schema turned out to be too large to follow."""
-        ends = token in self._ends
+        ends = token in self._vocab.end_ids
         if not ends:  # the grammar knows one of them at most, and would refuse the others
             self._matcher.consume_token(token)
         if self._matcher.is_error():

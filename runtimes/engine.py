@@ -11,7 +11,7 @@ from models.chat import FinishReason
 from runtimes.base import CellsExhausted, EngineStats, Executor, Row
 from runtimes.blocks import BlockStore, StoreStats
 from runtimes.compiling import Compiling
-from runtimes.constraints import ConstraintCompiler, TokenMask
+from runtimes.constraints import ConstraintCompiler
 from runtimes.cost import DutyCycle, StepCost
 from runtimes.draft_model import DraftModel
 from runtimes.harvest import Harvest, until_the_end
@@ -25,7 +25,7 @@ from runtimes.messages import (
     Submit,
     Vocab,
 )
-from runtimes.sampling import Drawn, Sampler
+from runtimes.sampling import Drawn, Mask, Sampler
 from runtimes.scheduler import Scheduler, Work
 from runtimes.speculation import Speculation
 
@@ -111,7 +111,7 @@ class Engine:
 
     def submit(self, order: Submit) -> None:
         """Queue a request."""
-        if order.constraint is not None:
+        if order.guide is not None:
             self._compiling.add(order)
         else:
             self._queue(order, None)
@@ -125,7 +125,7 @@ class Engine:
             else:
                 self._queue(done.order, done.mask)
 
-    def _queue(self, order: Submit, mask: TokenMask | None) -> None:
+    def _queue(self, order: Submit, mask: Mask | None) -> None:
         sampling = order.sampling
         if sampling.seed is None:
             sampling = replace(sampling, seed=random.getrandbits(63))

@@ -132,7 +132,7 @@ class LocalModel:
                 sampling=sampling,
                 max_tokens=room if wanted is None else min(wanted, room),
                 logprobs=request.logprobs,
-                constraint=prompt.constraint,
+                guide=prompt.guide,
                 exact=_must_repeat(request),
                 boundaries=prompt.boundaries,
                 priority=request.priority,

@@ -70,6 +70,29 @@ class Vocab:
     adds_bos: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """The marks around reasoning with which an answer may begin, as `models.dialects.spelling`
+    writes them. `opened`: the prompt has opened it already."""
+
+    start: bytes
+    end: bytes
+    opened: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """What an answer is held to, and from where on: after the `thought`, and where there are
+    `triggers`, from the first of these on, which may never come. `beginning`: they count only where
+    the answer begins. Where `constraint` cannot be enforced, `fallback` is."""
+
+    constraint: Constraint
+    fallback: Constraint | None = None
+    thought: Thought | None = None
+    triggers: tuple[bytes, ...] = ()
+    beginning: bool = False
+
+
 # ---------------------------------------------------------------------- to the worker
 
 
@@ -83,7 +106,7 @@ class Submit:
     sampling: Sampling
     max_tokens: int
     logprobs: int | None
-    constraint: Constraint | None
+    guide: Guide | None
     exact: bool
     boundaries: tuple[int, ...] = ()
     priority: Priority = Priority.INTERACTIVE

@@ -5,25 +5,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from models.canonical import canonical
-from models.chat import (
-    Constraint,
-    ConstraintKind,
-    Conversation,
-    Request,
-    Tool,
-    ToolChoice,
-    ToolMode,
-)
+from models.chat import Conversation, Request
 from models.confined import ConfinedTemplate
-from models.dialects.base import Dialect
 from models.dialects.choose import dialect_for
-from models.dialects.generic import GENERIC
-from models.dialects.grammar import call_grammar
 from models.dialects.hermes import HERMES
 from models.dialects.stream import Parser
 from models.errors import ContextOverflow
 from models.templates import fallback_source
-from runtimes.messages import Vocab
+from runtimes.guiding import Guiding
+from runtimes.messages import Guide, Vocab
 
 Encode = Callable[[str, bool], Awaitable[tuple[int, ...]]]
 """Text to token ids, with the token that starts every text or without."""
@@ -42,7 +32,7 @@ class Prompt:
     tokens: tuple[int, ...]
     boundaries: tuple[int, ...]
     parser: Parser | None
-    constraint: Constraint | None
+    guide: Guide | None
 
 
 class Prompter:
@@ -61,13 +51,15 @@ class Prompter:
         marks = {vocab.pieces[i].decode("utf-8", "replace"): i for i in sorted(vocab.control_ids)}
         source = template_source or fallback_source(list(marks))
         self._template = ConfinedTemplate(source, vocab.bos_text, vocab.eos_text)
-        self._dialect = dialect_for(template_source, list(marks))
-        self._thinks = any(t.start in source for t in self._dialect.thinking)
+        dialect = dialect_for(template_source, list(marks))
+        thinking = tuple(t for t in dialect.thinking if t.start in source)
         if not self._template.traits.tools:  # they are told in the way of this family then
-            self._dialect = replace(
-                HERMES, thinking=self._dialect.thinking, ends=self._dialect.ends
-            )
-        self._vocab, self._marks, self._encode, self._context = vocab, marks, encode, context
+            dialect = replace(HERMES, thinking=dialect.thinking, ends=dialect.ends)
+        if thinking:  # the marks that this model knows come first
+            others = tuple(t for t in dialect.thinking if t not in thinking)
+            dialect = replace(dialect, thinking=thinking + others)
+        self._guiding = Guiding(dialect, marks, thinks=bool(thinking))
+        self._vocab, self._encode, self._context = vocab, encode, context
         self._canonical = canonical_prompts
         self._longest_piece = max(1, *map(len, vocab.pieces))
         self._told: set[str] = set()
@@ -85,12 +77,13 @@ class Prompter:
         if not isinstance(request.prompt, Conversation):
             content = request.prompt.content
             tokens = content if isinstance(content, tuple) else await self._tokens(content)
-            return Prompt(tokens, self._boundaries(tokens), None, request.constraint)
+            guide = Guide(request.constraint) if request.constraint is not None else None
+            return Prompt(tokens, self._boundaries(tokens), None, guide)
         conversation = self._cleaned(request.prompt)
         text = await self._template.rendered(conversation)
         tokens = await self._tokens(text)
-        parser, constraint = self._reading(request, conversation.tools, text[-_END:])
-        return Prompt(tokens, self._boundaries(tokens), parser, constraint)
+        parser, guide = self._guiding.reading(request, conversation.tools, text[-_END:])
+        return Prompt(tokens, self._boundaries(tokens), parser, guide)
 
     def _cleaned(self, conversation: Conversation) -> Conversation:
         if not self._canonical:
@@ -100,40 +93,6 @@ class Prompter:
             self._told.add(change)
             logger.info("%s, so that the cache can be reused (said once)", change)
         return made.conversation
-
-    def _reading(
-        self, request: Request, tools: Sequence[Tool], end: str
-    ) -> tuple[Parser | None, Constraint | None]:
-        """How the answer is read, and what it is held to."""
-        if request.constraint is not None:
-            return None, request.constraint  # all of it has the wanted shape
-        choice = request.tool_choice
-        if choice.mode is ToolMode.REQUIRED and tools:
-            dialect, constraint = self._forced(choice, tools, end)
-            return Parser(dialect, tools, prompt_end=end), constraint
-        offered = tools if choice.mode is ToolMode.AUTO else ()
-        return Parser(self._dialect, offered, prompt_end=end), None
-
-    def _forced(
-        self, choice: ToolChoice, tools: Sequence[Tool], end: str
-    ) -> tuple[Dialect, Constraint]:
-        """A grammar of calls and nothing else, in the model's own dialect where that can be
-        written as one."""
-        for dialect in (self._dialect, GENERIC):
-            source = call_grammar(
-                dialect,
-                tools,
-                required=True,
-                # a tool that is named is called once
-                parallel=choice.parallel and choice.name is None,
-                named=choice.name,
-                opened=dialect.opened_by(end),
-                may_think=self._thinks,
-                special=self._marks,
-            )
-            if source is not None:
-                return dialect, Constraint(ConstraintKind.CALLS, source)
-        raise AssertionError("the generic dialect can always be written as a grammar")
 
     async def _tokens(self, text: str) -> tuple[int, ...]:
         """Raises ContextOverflow early where the text is far too long."""

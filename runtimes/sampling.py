@@ -27,6 +27,11 @@ _LARGEST = np.float32(1e30)
 class Mask(Protocol):
     """A constraint on what may come next."""
 
+    @property
+    def active(self) -> bool:
+        """Whether it has a say about the next token; only then is `apply` called."""
+        ...
+
     def apply(self, row: Row) -> None:
         """Set every forbidden token's logit to -inf, in place."""
         ...
@@ -84,7 +89,11 @@ class Sampler:
     @property
     def depends_on_answer(self) -> bool:
         """Whether a token changes how the next one is chosen."""
-        return self._counts_matter or self._mask is not None
+        return self._counts_matter or self._masked
+
+    @property
+    def _masked(self) -> bool:
+        return self._mask is not None and self._mask.active
 
     def draw(self, row: Row) -> Drawn:
         """Choose a token. `row` [vocab] may be written to."""
@@ -95,7 +104,7 @@ class Sampler:
         if self._logprobs is None:
             return None
         norm, top = log_softmax_top(row, self._logprobs)
-        changes = len(self._bias_ids) or self._counts or self._mask is not None
+        changes = len(self._bias_ids) or self._counts or self._masked
         return _Before(norm, top, row.copy() if changes else row)
 
     def prepare(self, row: Row) -> None:
@@ -104,7 +113,7 @@ class Sampler:
             row[self._bias_ids] += self._bias
         if self._counts:
             self._penalise(row)
-        if self._mask is not None:
+        if self._mask is not None and self._mask.active:
             self._mask.apply(row)
 
     def accept(self, token: int) -> bool:
@@ -170,13 +179,15 @@ class _Progress:
         self.goes_on = True
         self._run, self._start = run, start
         self._asked: list[_Before | None] = []
+        self._one_by_one = False
 
     def asks(self, logits: Row) -> list[Ask]:
         """What can be chosen now: all rows, or the next one where it depends on the token before.
         Changes these rows."""
         sampler = self._run.sampler
         first = len(self.drawn)
-        last = first if sampler.depends_on_answer else len(self._run.drafts)
+        self._one_by_one = sampler.depends_on_answer
+        last = first if self._one_by_one else len(self._run.drafts)
         rows = range(self._start + first, self._start + last + 1)
         self._asked = [sampler.before(logits[row]) for row in rows]
         for row in rows:
@@ -198,6 +209,8 @@ class _Progress:
             self.drawn.append(drawn)
             guessed = at < len(drafts) and drafts[at] == token
             self.goes_on = guessed and not drawn.complete and drawn.refused is None
+            if self._run.sampler.depends_on_answer and not self._one_by_one:
+                self.goes_on = False  # a constraint begins: the next rows know nothing of it
         if self._run.sampler.how.temperature > 0:
             self._run.sampler.uniforms.skip(used)
 

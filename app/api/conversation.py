@@ -98,4 +98,5 @@ def _tool(value: Any, path: str) -> Tool:
         name=name,
         description=optional_string(function, "description", path) or "",
         parameters=object_at(parameters, f"{path}.parameters"),
+        strict=function.get("strict") is True,
     )

@@ -160,15 +160,6 @@ class Dialect:
         longest = sorted(self.thinking, key=lambda t: -len(t.start))
         return next((t for t in longest if end.endswith(t.start.rstrip())), None)
 
-    @property
-    def triggers(self) -> tuple[str, ...]:
-        """The marks after which a call follows, for those who watch an answer to hold its calls to
-        a grammar. Empty where calls begin without a mark."""
-        marks = [mark for section in self.sections for mark in section.open]
-        if self.channels is not None:
-            marks.append(f"to={self.channels.functions}")
-        return tuple(dict.fromkeys(marks))
-
 
 @dataclass(frozen=True, slots=True)
 class Family:

@@ -1,4 +1,5 @@
-"""Calls that a grammar forces: whatever a model would like to write, its dialect reads a call."""
+"""Answers that a grammar forces: whatever a model would like to write, its dialect reads a call, or
+text of the wanted shape."""
 
 import json
 
@@ -6,14 +7,16 @@ import numpy as np
 import pytest
 
 from models.chat import Constraint, ConstraintKind, Tool
-from models.dialects.base import THINK, Dialect
+from models.dialects.base import Dialect
 from models.dialects.choose import DIALECTS
-from models.dialects.grammar import call_grammar
+from models.dialects.grammar import Calls, answer_grammar, call_grammar, call_triggers
 from models.dialects.harmony import HARMONY
 from models.dialects.hermes import HERMES
 from models.dialects.llama import LLAMA_JSON, LLAMA_PYTHON
+from models.dialects.mistral import MISTRAL_LIST
 from models.dialects.qwen import QWEN_CODER
-from runtimes.constraints import ConstraintCompiler
+from models.dialects.spelling import spelled
+from runtimes.constraints import ConstraintCompiler, as_lark
 from runtimes.messages import Vocab
 from tests.models.dialects.reading import Called, Said, Spoken, Thought, read
 
@@ -44,6 +47,8 @@ LOOK = Tool(
 )
 NOW = Tool("now", "The time", {"type": "object", "properties": {}})
 TOOLS = (LOOK, NOW)
+ONE, SEVERAL = Calls(TOOLS, parallel=False), Calls(TOOLS)
+NAMED = Calls((NOW,), parallel=False)
 
 
 def compiler(*special: str) -> ConstraintCompiler:
@@ -79,7 +84,7 @@ def written(
     any letter may stand it comes to `closing` after a while."""
     rng = np.random.default_rng(seed)
     mask = chosen.compile(Constraint(ConstraintKind.GRAMMAR, grammar))
-    pieces, out = chosen._vocab.pieces, b""
+    pieces, out = chosen.vocab.pieces, b""
     planned = list(begin.encode())
     forced = len(planned)
     for step in range(1500):
@@ -127,11 +132,11 @@ expressed = [d for d in DIALECTS if d.layout is not None]
 
 @pytest.mark.parametrize("dialect", expressed, ids=lambda d: d.name)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_required_call_is_read_as_one(dialect: Dialect, seed: int) -> None:
-    grammar = call_grammar(dialect, TOOLS, required=True, parallel=False)
-    assert grammar is not None
-    spoken = calls(dialect, written(grammar, seed, closing=closing_of(dialect)))
-    assert [type(s) for s in spoken if not isinstance(s, Thought)] == [Called]
+def test_a_call_is_read_as_one(dialect: Dialect, seed: int) -> None:
+    for made in (call_grammar(dialect, ONE, {}), answer_grammar(dialect, ONE, None, {})):
+        assert made is not None
+        spoken = calls(dialect, written(made, seed, closing=closing_of(dialect)))
+        assert [type(s) for s in spoken if not isinstance(s, Thought)] == [Called]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +145,8 @@ def test_a_required_call_is_read_as_one(dialect: Dialect, seed: int) -> None:
     ids=lambda d: d.name,
 )
 def test_several_calls_are_read_as_several(dialect: Dialect) -> None:
-    one = call_grammar(dialect, TOOLS, required=True, parallel=False, named="now")
-    many = call_grammar(dialect, TOOLS, required=True, parallel=True)
+    one = call_grammar(dialect, NAMED, {})
+    many = call_grammar(dialect, SEVERAL, {})
     assert one is not None
     assert many is not None
     assert dialect.layout is not None
@@ -155,73 +160,111 @@ def test_several_calls_are_read_as_several(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", expressed, ids=lambda d: d.name)
-def test_a_named_tool_is_the_one_that_is_called(dialect: Dialect) -> None:
-    grammar = call_grammar(dialect, TOOLS, required=True, parallel=False, named="now")
+def test_only_what_was_chosen_is_called(dialect: Dialect) -> None:
+    grammar = call_grammar(dialect, NAMED, {})
     assert grammar is not None
     spoken = calls(dialect, written(grammar, 1, closing=closing_of(dialect)))
     assert [s.name for s in spoken if isinstance(s, Called)] == ["now"]
 
 
 @pytest.mark.parametrize("dialect", expressed, ids=lambda d: d.name)
-def test_where_calls_are_free_an_answer_in_words_is_too(dialect: Dialect) -> None:
-    grammar = call_grammar(dialect, TOOLS, required=False, parallel=True)
+def test_a_call_begins_with_what_triggers_it(dialect: Dialect) -> None:
+    grammar = call_grammar(dialect, ONE, {})
     assert grammar is not None
-    begin = ("<|channel|>final<|message|>" if dialect is HARMONY else "") + "It rains"
-    spoken = read(dialect, [written(grammar, 0, begin, end=50)], TOOLS)
-    assert spoken == [Said("It rains")]
+    text = written(grammar, 0, closing=closing_of(dialect))
+    triggers = [t.decode() for t in call_triggers(dialect, ONE, {})]
+    assert any(text.startswith(trigger) for trigger in triggers)
+
+
+def test_without_a_mark_a_call_begins_with_the_name_of_a_tool() -> None:
+    assert call_triggers(LLAMA_JSON, ONE, {}) == (b'{"name": "look"', b'{"name": "now"')
+    assert call_triggers(LLAMA_PYTHON, ONE, {}) == ()
+
+
+def test_a_mark_that_is_a_control_token_triggers_as_one() -> None:
+    special = {"<|channel|>": 7, "[TOOL_CALLS]": 9}
+    assert call_triggers(HARMONY, ONE, special) == (b"\xff[7]commentary to=functions.",)
+    assert call_triggers(MISTRAL_LIST, ONE, special) == (b"\xff[9]",)
+    assert call_triggers(MISTRAL_LIST, ONE, {}) == (b"[TOOL_CALLS]",)
+
+
+BODY = Constraint(
+    ConstraintKind.JSON_SCHEMA,
+    json.dumps(
+        {
+            "type": "object",
+            "properties": {"name": {"enum": ["Ann", "Bob"]}},
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+    ),
+)
 
 
 @pytest.mark.parametrize("dialect", expressed, ids=lambda d: d.name)
-@pytest.mark.parametrize("seed", range(3))
-def test_where_calls_are_free_one_that_begins_comes_out_well(dialect: Dialect, seed: int) -> None:
-    grammar = call_grammar(dialect, TOOLS, required=False, parallel=False)
+def test_an_answer_is_a_call_or_has_the_wanted_shape(dialect: Dialect) -> None:
+    grammar = answer_grammar(dialect, ONE, as_lark(BODY), {})
     assert grammar is not None
     assert dialect.layout is not None
-    opening = dialect.layout.begin or dialect.layout.head
-    words = "" if opening.startswith("{") or dialect is HARMONY else "Let me see. "
-    text = written(grammar, seed, words + opening, closing=closing_of(dialect))
-    said = [s for s in calls(dialect, text) if not isinstance(s, Called)]
-    assert said == ([Said("Let me see.")] if words else [])
+    final = "<|channel|>final<|message|>" if dialect is HARMONY else ""
+    for name in ("Ann", "Bob"):
+        begin = final + '{"name": "' + name[0]
+        (said,) = read(dialect, [written(grammar, 0, begin)], TOOLS)
+        assert isinstance(said, Said)
+        assert json.loads(said.text) == {"name": name}
+    opening = dialect.layout.begin + dialect.layout.head + "l"
+    spoken = calls(dialect, written(grammar, 0, opening, closing=closing_of(dialect)))
+    assert [s.name for s in spoken if isinstance(s, Called)] == ["look"]
 
 
-def test_reasoning_that_the_prompt_opened_is_closed_first() -> None:
-    grammar = call_grammar(HERMES, TOOLS, required=True, parallel=False, opened=THINK)
+@pytest.mark.parametrize(
+    ("constraint", "text"),
+    [
+        (BODY, '{"name": "Ann"}'),
+        (Constraint(ConstraintKind.JSON_OBJECT), '{"a": [1, null]}'),
+        (Constraint(ConstraintKind.JSON_SCHEMA, "true"), "[1]"),
+        (Constraint(ConstraintKind.REGEX, r"a/b\/c\[x]"), "a/b/c[x]"),
+        (Constraint(ConstraintKind.REGEX, "a\nb"), "a\nb"),
+        (Constraint(ConstraintKind.GRAMMAR, 'root ::= "x" y\ny ::= [0-9]+'), "x12"),
+        (Constraint(ConstraintKind.GRAMMAR, 'start: "x" /[0-9]+/'), "x12"),
+        (Constraint(ConstraintKind.GRAMMAR, '%llguidance {}\nstart: "x" /[0-9]+/'), "x12"),
+    ],
+)
+def test_every_kind_of_shape_can_stand_beside_calls(constraint: Constraint, text: str) -> None:
+    grammar = answer_grammar(HERMES, ONE, as_lark(constraint), {})
     assert grammar is not None
-    text = written(grammar, 0, "So.</think>\n\n")
-    spoken = calls(HERMES, text, prompt_end="<think>\n")
-    assert spoken[0] == Thought("So.")
-    assert isinstance(spoken[1], Called)
+    mask = PLAIN.compile(Constraint(ConstraintKind.ANSWER, grammar))
+    assert mask.takes(list(text.encode()))
+    assert mask.takes(list(b'<tool_call>\n{"name": "now", "arguments": {}}'))
+    assert not mask.takes([*text.encode(), *b"<tool_call>"])
 
 
-def test_a_model_may_reason_before_a_call_it_has_to_make() -> None:
-    grammar = call_grammar(HERMES, TOOLS, required=True, parallel=False, may_think=True)
+def test_loosely_held_arguments_are_any_object_but_for_strict_tools() -> None:
+    strict = Tool("exact", "", NOW.parameters, strict=True)
+    grammar = call_grammar(HERMES, Calls((LOOK, strict), loose=True), {})
     assert grammar is not None
-    spoken = calls(HERMES, written(grammar, 0, "<think>So.</think>\n\n"))
-    assert [type(s) for s in spoken] == [Thought, Called]
-    spoken = calls(HERMES, written(grammar, 0, "<tool_call>"))
-    assert [type(s) for s in spoken] == [Called]
+    mask = PLAIN.compile(Constraint(ConstraintKind.CALLS, grammar))
+    begin = b'<tool_call>\n{"name": "'
+    assert mask.takes(list(begin + b'look", "arguments": {"other": 1}}'))
+    assert mask.takes(list(begin + b'exact", "arguments": {}}'))
+    assert not mask.takes(list(begin + b'exact", "arguments": {"other": 1}}'))
 
 
 def test_marks_that_are_control_tokens_are_written_as_such() -> None:
     marks = ("<tool_call>", "</tool_call>")
     special = {mark: END + 1 + n for n, mark in enumerate(marks)}
     for dialect in (HERMES, QWEN_CODER):
-        for required in (True, False):
-            grammar = call_grammar(
-                dialect, TOOLS, required=required, parallel=False, special=special
-            )
-            assert grammar is not None
-            assert "tool_call>" not in grammar
-        grammar = call_grammar(dialect, TOOLS, required=True, parallel=False, special=special)
+        grammar = call_grammar(dialect, ONE, special)
         assert grammar is not None
+        assert "tool_call>" not in grammar
         spoken = calls(
             dialect, written(grammar, 0, chosen=compiler(*marks), closing=closing_of(dialect))
         )
         assert [type(s) for s in spoken] == [Called]
 
 
-def test_where_there_is_nothing_to_call_there_is_no_grammar() -> None:
-    assert call_grammar(HERMES, (), required=True, parallel=False) is None
-    assert call_grammar(HERMES, TOOLS, required=True, parallel=False, named="other") is None
-    assert call_grammar(LLAMA_PYTHON, TOOLS, required=True, parallel=False) is None
-    assert LLAMA_JSON.triggers[0] == "<|python_tag|>"
+def test_where_there_is_nothing_to_say_there_is_no_grammar() -> None:
+    assert call_grammar(HERMES, Calls(()), {}) is None
+    assert answer_grammar(HERMES, Calls(()), None, {}) is None
+    assert call_grammar(LLAMA_PYTHON, ONE, {}) is None
+    assert spelled("", {}) == b""

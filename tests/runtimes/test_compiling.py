@@ -9,7 +9,7 @@ from models.chat import Constraint, ConstraintKind, Sampling
 from models.errors import RequestInvalid
 from runtimes.compiling import Compiled, Compiling
 from runtimes.constraints import ConstraintCompiler, TokenMask
-from runtimes.messages import Submit, Vocab
+from runtimes.messages import Guide, Submit, Vocab
 
 VOCAB = Vocab((b"a", b"b", b""), frozenset({2}), frozenset({2}), -1, 2, "", "", False)
 
@@ -33,7 +33,7 @@ class Slow(ConstraintCompiler):
 
 def order(job: int, source: str) -> Submit:
     constraint = Constraint(ConstraintKind.REGEX, source)
-    return Submit(job, (1,), Sampling(), 4, None, constraint, False)
+    return Submit(job, (1,), Sampling(), 4, None, Guide(constraint), False)
 
 
 def wait_for(made: Compiling, count: int) -> list[Compiled]:

@@ -65,6 +65,8 @@ def test_draws_are_those_of_the_plain_way_token_by_token(route: str) -> None:
 class Evens:
     """A mask that allows even tokens, and is complete after three."""
 
+    active = True
+
     def __init__(self) -> None:
         self.taken: list[int] = []
 
@@ -185,6 +187,8 @@ def test_a_run_ends_with_its_constraint_and_the_mask_hears_each_token_once() -> 
 
 def test_a_constraint_that_cannot_be_followed_ends_its_own_request_alone() -> None:
     class Broken(Evens):
+        active = True
+
         def accept(self, token: int) -> bool:
             raise RequestInvalid("too large", "response_format")
 

@@ -1,5 +1,7 @@
 """What a model is given for a request, and how its answer is read."""
 
+from dataclasses import replace
+
 import pytest
 
 from models.chat import (
@@ -8,8 +10,10 @@ from models.chat import (
     Conversation,
     Message,
     RawPrompt,
+    Reasoning,
     Request,
     Role,
+    Text,
     Tool,
     ToolCallStart,
     ToolChoice,
@@ -17,7 +21,7 @@ from models.chat import (
 )
 from models.errors import ContextOverflow
 from models.templates import fallback_source
-from runtimes.messages import Vocab
+from runtimes.messages import Guide, Thought, Vocab
 from runtimes.prompting import Prompt, Prompter
 
 MARKS = ("<|im_start|>", "<|im_end|>")
@@ -77,15 +81,16 @@ async def test_a_far_too_long_text_is_refused_before_it_is_tokenized() -> None:
 
 async def test_an_answer_of_a_wanted_shape_is_not_searched_for_calls() -> None:
     shape = Constraint(ConstraintKind.JSON_OBJECT)
-    asked = Request("m", Conversation((ASK,), (FOLD,)), constraint=shape)
+    asked = Request("m", Conversation((ASK,)), constraint=shape)
     prompt = await prompted(asked)
-    assert (prompt.parser, prompt.constraint) == (None, shape)
+    assert (prompt.parser, prompt.guide) == (None, Guide(shape))
 
 
 async def test_tools_that_may_be_called_leave_the_answer_free() -> None:
     prompt = await prompted(request(FOLD))
-    assert prompt.constraint is None
     assert prompt.parser is not None
+    assert prompt.guide is not None
+    assert prompt.guide.triggers == (b"<tool_call>",)
     call = '<tool_call>{"name": "fold", "arguments": {"a": "b"}}</tool_call>'
     starts = [e for e in prompt.parser.push(call) if isinstance(e, ToolCallStart)]
     assert [start.name for start in starts] == ["fold"]
@@ -93,26 +98,26 @@ async def test_tools_that_may_be_called_leave_the_answer_free() -> None:
 
 async def test_a_required_call_is_a_grammar_of_calls() -> None:
     prompt = await prompted(request(FOLD, CUT, choice=ToolChoice(ToolMode.REQUIRED)))
-    assert prompt.constraint is not None
-    assert prompt.constraint.kind is ConstraintKind.CALLS
-    assert '\\"name\\": \\"fold' in prompt.constraint.source
-    assert '\\"name\\": \\"cut' in prompt.constraint.source
-    assert "call)*" in prompt.constraint.source  # more than one
+    assert prompt.guide is not None
+    assert prompt.guide.constraint.kind is ConstraintKind.CALLS
+    assert '\\"name\\": \\"fold' in prompt.guide.constraint.source
+    assert '\\"name\\": \\"cut' in prompt.guide.constraint.source
+    assert "call)*" in prompt.guide.constraint.source  # more than one
 
 
 async def test_a_named_tool_is_called_once() -> None:
     prompt = await prompted(request(FOLD, CUT, choice=ToolChoice(ToolMode.REQUIRED, "fold")))
-    assert prompt.constraint is not None
-    assert '\\"name\\": \\"cut' not in prompt.constraint.source
-    assert "call)*" not in prompt.constraint.source
+    assert prompt.guide is not None
+    assert '\\"name\\": \\"cut' not in prompt.guide.constraint.source
+    assert "call)*" not in prompt.guide.constraint.source
 
 
 async def test_a_family_whose_calls_are_no_grammar_is_held_to_json() -> None:
     pythonic = CHATML + "{# <|tool_list_start|> <|tool_call_start|>[f()] #}"
     choice = ToolChoice(ToolMode.REQUIRED)
     prompt = await prompted(request(FOLD, choice=choice), pythonic)
-    assert prompt.constraint is not None
-    assert "fold" in prompt.constraint.source
+    assert prompt.guide is not None
+    assert "fold" in prompt.guide.constraint.source
 
 
 async def test_a_session_s_hash_is_no_part_of_the_prompt_unless_wanted() -> None:
@@ -130,3 +135,49 @@ async def test_reasoning_that_the_template_opened_is_read_as_such() -> None:
     prompt = await prompted(request(), CHATML + "{{ '<think>\\n' }}")
     assert prompt.parser is not None
     assert prompt.parser.thinking
+
+
+SHAPE = Constraint(ConstraintKind.JSON_OBJECT)
+OPENED = CHATML + "{{ '<think>\\n' }}"
+
+
+async def test_a_shape_beside_tools_is_one_grammar_and_calls_are_still_read() -> None:
+    asked = Request("m", Conversation((ASK,), (FOLD,)), constraint=SHAPE)
+    prompt = await prompted(asked)
+    assert prompt.guide is not None
+    assert prompt.guide.constraint.kind is ConstraintKind.ANSWER
+    assert prompt.guide.triggers == ()
+    assert prompt.parser is not None
+    call = '<tool_call>\n{"name": "fold", "arguments": {"a": "b"}}\n</tool_call>'
+    events = [*prompt.parser.push(call), *prompt.parser.finish()]
+    assert [e.name for e in events if isinstance(e, ToolCallStart)] == ["fold"]
+
+
+async def test_no_tool_choice_leaves_the_shape_alone() -> None:
+    choice = ToolChoice(ToolMode.NONE)
+    asked = Request("m", Conversation((ASK,), (FOLD,)), constraint=SHAPE, tool_choice=choice)
+    assert (await prompted(asked)).guide == Guide(SHAPE)
+
+
+async def test_a_shape_holds_after_the_reasoning_and_not_in_it() -> None:
+    prompt = await prompted(Request("m", Conversation((ASK,)), constraint=SHAPE), OPENED)
+    assert prompt.guide == Guide(SHAPE, thought=Thought(b"<think>", b"</think>", opened=True))
+    assert prompt.parser is not None
+    events = [*prompt.parser.push('So.</think>\n{"a": "<|im_end|>"}'), *prompt.parser.finish()]
+    assert "".join(e.text for e in events if isinstance(e, Reasoning)) == "So."
+    assert "".join(e.text for e in events if isinstance(e, Text)) == '{"a": "<|im_end|>"}'
+
+
+async def test_a_forced_call_comes_after_the_reasoning() -> None:
+    choice = ToolChoice(ToolMode.REQUIRED)
+    prompt = await prompted(request(FOLD, choice=choice), OPENED)
+    assert prompt.guide is not None
+    assert prompt.guide.thought == Thought(b"<think>", b"</think>", opened=True)
+
+
+async def test_only_schemas_of_tools_that_are_not_strict_may_be_given_up() -> None:
+    strict = replace(FOLD, strict=True)
+    for tool, has_fallback in ((FOLD, True), (strict, False)):
+        prompt = await prompted(request(tool))
+        assert prompt.guide is not None
+        assert (prompt.guide.fallback is not None) is has_fallback

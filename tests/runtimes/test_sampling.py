@@ -99,6 +99,8 @@ def test_logprobs_are_of_the_full_softmax_whatever_the_filters() -> None:
 
 def test_a_masked_token_is_never_drawn() -> None:
     class OnlyOdd:
+        active = True
+
         def apply(self, row: NDArray[np.float32]) -> None:
             row[::2] = -np.inf
 

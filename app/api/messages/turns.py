@@ -48,6 +48,7 @@ def tools_of(tools: Sequence[Any]) -> list[Tool]:
                 optional_string(fields, "description", path) or "",
                 {"type": "object"} if schema is None else object_at(schema, f"{path}.input_schema"),
                 deferred=fields.get("defer_loading") is True,
+                strict=fields.get("strict") is True,
             )
         )
     return found

@@ -136,7 +136,8 @@ class Toolbox:
         self._by_name[flat] = Offered(name, namespace, custom)
         self._names.setdefault((namespace, name), flat)
         description = optional_string(fields, "description", path) or ""
-        self.tools += (Tool(flat, description, parameters),)
+        strict = fields.get("strict") is True
+        self.tools += (Tool(flat, description, parameters, strict=strict),)
 
 
 def _joined(namespace: str | None, name: str) -> str:
