@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from app.address import is_loopback, local_url
-from app.api import chat, completions, embeddings, errors, models, tokens
+from app.api import chat, completions, docs, embeddings, errors, models, tokens
+from app.api.description import describe
 from app.api.messages import routes as messages
 from app.api.ollama import answers, changes, shelf
 from app.api.reply import Pace
@@ -32,7 +35,7 @@ GRACE_S = 10
 HostFactory = Callable[[Settings], ModelHost]
 
 
-_ROUTERS = (
+ROUTERS = (
     chat,
     completions,
     responses,
@@ -43,6 +46,7 @@ _ROUTERS = (
     answers,
     changes,
     shelf,
+    docs,
 )
 
 
@@ -51,6 +55,7 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
     app = FastAPI(
         title="runner",
         version=version(),
+        openapi_url=None,  # served by our own route
         docs_url=None,  # the page would load its scripts from a foreign site
         redoc_url=None,
         redirect_slashes=False,
@@ -61,13 +66,18 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
     app.state.library = build_library(settings)
     app.state.started = time.monotonic()
     app.state.preloading = lambda: False
+    app.state.description = functools.cache(_description)
     errors.install(app)
-    for room in _ROUTERS:
+    for room in ROUTERS:
         app.include_router(room.router)
     # The last one added is the first to see a request.
     app.add_middleware(Guard, bind=settings.host, api_key=settings.api_key)
     app.add_middleware(Journal)
     return app
+
+
+def _description() -> dict[str, Any]:
+    return describe(route for room in ROUTERS for route in room.router.routes)
 
 
 def serve(

@@ -4,14 +4,14 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from app.api import accounts
-from app.api.body import read_body
+from app.api.body import Reads
 from app.api.constraint import constraint_of
 from app.api.conversation import conversation_of
 from app.api.errors import Fault
@@ -62,9 +62,10 @@ class ChatFields(SharedFields):
 
 
 @router.post("/v1/chat/completions")
-async def create_chat_completion(http: HttpRequest) -> Response:
+async def create_chat_completion(
+    http: HttpRequest, body: Annotated[ChatFields, Depends(Reads(ChatFields))]
+) -> Response:
     """Answer a conversation."""
-    body = await read_body(http, ChatFields)
     http.state.model = body.model
     state = http.app.state
     header = http.headers.get(PRIORITY_HEADER)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 from pydantic import Field
 
-from app.api.body import Body, Whole, read_body
+from app.api.body import Body, Reads, Whole
 from app.api.constraint import schema_of
 from app.api.messages.events import MessagesDialect
 from app.api.messages.turns import conversation_of, tools_of
@@ -47,9 +47,10 @@ class MessagesFields(CountFields):
 
 
 @router.post("/v1/messages")
-async def create_message(http: HttpRequest) -> Response:
+async def create_message(
+    http: HttpRequest, body: Annotated[MessagesFields, Depends(Reads(MessagesFields))]
+) -> Response:
     """Answer a conversation."""
-    body = await read_body(http, MessagesFields)
     http.state.model = body.model
     state = http.app.state
     request = request_of(body, http.headers.get(PRIORITY_HEADER))
@@ -58,9 +59,10 @@ async def create_message(http: HttpRequest) -> Response:
 
 
 @router.post("/v1/messages/count_tokens")
-async def count_tokens(http: HttpRequest) -> dict[str, int]:
+async def count_tokens(
+    http: HttpRequest, body: Annotated[CountFields, Depends(Reads(CountFields))]
+) -> dict[str, int]:
     """How many tokens the prompt would have."""
-    body = await read_body(http, CountFields)
     http.state.model = body.model
     tokens = await http.app.state.host.tokens(_asked(body))
     return {"input_tokens": len(tokens)}

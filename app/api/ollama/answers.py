@@ -1,17 +1,18 @@
 """`POST /api/chat` and `POST /api/generate`: answers in lines, loading and unloading."""
 
 import contextlib
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
-from app.api.body import read_body
+from app.api.body import Reads
 from app.api.models import known_as
 from app.api.ollama.fields import (
     AnswerFields,
-    ChatFields,
     GenerateFields,
+    OllamaChatFields,
     chat_request,
     generate_request,
     leaves_at_once,
@@ -37,9 +38,10 @@ router = APIRouter()
 
 
 @router.post("/api/chat")
-async def chat(http: HttpRequest) -> Response:
+async def chat(
+    http: HttpRequest, body: Annotated[OllamaChatFields, Depends(Reads(OllamaChatFields))]
+) -> Response:
     """Answer a conversation; without messages, load the model or let it go."""
-    body = await read_body(http, ChatFields)
     if not body.messages:
         return await _without_prompt(http, body, in_message)
     request = chat_request(body, http.headers.get(PRIORITY_HEADER))
@@ -47,9 +49,10 @@ async def chat(http: HttpRequest) -> Response:
 
 
 @router.post("/api/generate")
-async def generate(http: HttpRequest) -> Response:
+async def generate(
+    http: HttpRequest, body: Annotated[GenerateFields, Depends(Reads(GenerateFields))]
+) -> Response:
     """Answer a prompt; without one, load the model or let it go."""
-    body = await read_body(http, GenerateFields)
     request = generate_request(body, http.headers.get(PRIORITY_HEADER))
     if not body.prompt:
         return await _without_prompt(http, body, in_response)

@@ -51,7 +51,7 @@ class AnswerFields(Body):
         return (self.options and self.options.num_ctx) or 0
 
 
-class ChatFields(AnswerFields):
+class OllamaChatFields(AnswerFields):
     """`POST /api/chat`."""
 
     messages: list[Any] | None = None
@@ -77,7 +77,7 @@ def leaves_at_once(keep_alive: str | float | None) -> bool:
     return keep_alive == 0
 
 
-def chat_request(body: ChatFields, priority: str | None = None) -> Request:
+def chat_request(body: OllamaChatFields, priority: str | None = None) -> Request:
     """A conversation. Raises RequestInvalid."""
     messages = _messages(body.messages or [])
     prompt = conversation_of(messages, body.tools or [], _template_args(body.think))

@@ -3,12 +3,12 @@
 import asyncio
 import hashlib
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 
-from app.api.body import Body, read_body
+from app.api.body import Body, Reads
 from app.api.models import known_as
 from app.api.ollama.lines import moment
 from app.version import version
@@ -64,10 +64,10 @@ async def ps(http: HttpRequest) -> dict[str, Any]:
 
 
 @router.post("/api/show")
-async def show(http: HttpRequest) -> dict[str, Any]:
+async def show(http: HttpRequest, body: Annotated[Named, Depends(Reads(Named))]) -> dict[str, Any]:
     """What is known of one model."""
     host = http.app.state.host
-    name = (await read_body(http, Named)).meant
+    name = body.meant
     card: ModelCard = await asyncio.to_thread(host.card, name)
     info = known_as(host, card.id)
     header = await asyncio.to_thread(read_file, card.path) if card.format is Format.GGUF else None

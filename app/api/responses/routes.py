@@ -1,12 +1,12 @@
 """`/v1/responses`: make a response, and ask for one that is still in memory."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
 
-from app.api.body import read_body
+from app.api.body import Reads
 from app.api.errors import Fault, respond
 from app.api.parts import JSON
 from app.api.reply import Reply
@@ -35,9 +35,10 @@ def _memory(http: HttpRequest) -> Memory:
 
 
 @router.post("/v1/responses")
-async def create_response(http: HttpRequest) -> Response:
+async def create_response(
+    http: HttpRequest, body: Annotated[ResponseFields, Depends(Reads(ResponseFields))]
+) -> Response:
     """Answer a conversation, given as items."""
-    body = await read_body(http, ResponseFields)
     http.state.model = body.model
     state, memory = http.app.state, _memory(http)
     question = asked(body, http.headers.get(PRIORITY_HEADER), memory.store, memory.notices)
