@@ -18,6 +18,7 @@ from app.address import is_loopback, local_url
 from app.api import chat, completions, docs, embeddings, errors, models, tokens
 from app.api.description import describe
 from app.api.messages import routes as messages
+from app.api.notices import Notices
 from app.api.ollama import answers, changes, shelf
 from app.api.reply import Pace
 from app.api.responses import routes as responses
@@ -63,6 +64,7 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
     app.state.host = host
     app.state.pace = pace or Pace()
     app.state.responses = responses.Memory()
+    app.state.notices = Notices()
     app.state.library = build_library(settings)
     app.state.started = time.monotonic()
     app.state.preloading = lambda: False

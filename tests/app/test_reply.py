@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.api.reply import Pace
+from app.journal import OneEntry
 from models.chat import Loading, Prefill, Request, Started, Text
 from models.errors import (
     ContextOverflow,
@@ -190,3 +191,10 @@ async def test_the_log_tells_no_secrets(served: Served, caplog: pytest.LogCaptur
     assert "model='a\\nb'" in caplog.text
     for secret in ("the prompt", "the reply", "hush"):
         assert secret not in caplog.text
+
+
+def test_no_client_writes_entries_of_its_own_into_the_log() -> None:
+    said = "odd: a\n2026-01-01 ERROR forged\x1b[2J"
+    record = logging.LogRecord("runner.http", logging.WARNING, "", 1, said, None, None)
+    lines = OneEntry("%(levelname)s %(message)s").format(record).split("\n")
+    assert lines == ["WARNING odd: a", "    2026-01-01 ERROR forged\\x1b[2J"]

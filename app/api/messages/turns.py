@@ -1,16 +1,14 @@
 """Anthropic's `system`, `messages` and `tools` as one conversation; refusals name the part."""
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from app.api.notices import Notices
 from app.api.parts import JSON, object_at, optional_string, string_at
 from models.chat import Conversation, Message, Role, Tool, ToolCall
 from models.errors import RequestInvalid
 from models.tooltext import describe
-
-logger = logging.getLogger("runner.http")
 
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 
@@ -28,7 +26,7 @@ def conversation_of(
     return Conversation(tuple(turns), tuple(tools), template_args)
 
 
-def tools_of(tools: Sequence[Any]) -> list[Tool]:
+def tools_of(tools: Sequence[Any], notices: Notices) -> list[Tool]:
     """The tools with a schema; those that Anthropic's own servers would run are left out."""
     found: list[Tool] = []
     for index, value in enumerate(tools):
@@ -36,7 +34,7 @@ def tools_of(tools: Sequence[Any]) -> list[Tool]:
         fields = object_at(value, path)
         kind = fields.get("type")
         if kind not in (None, "custom") and "input_schema" not in fields:
-            logger.warning("a tool of type %.40s is not run here and was left out", kind)
+            notices.ignored("tools", kind)
             continue
         schema = fields.get("input_schema")
         name = string_at(fields.get("name"), f"{path}.name")

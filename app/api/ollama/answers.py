@@ -53,7 +53,7 @@ async def generate(
     http: HttpRequest, body: Annotated[GenerateFields, Depends(Reads(GenerateFields))]
 ) -> Response:
     """Answer a prompt; without one, load the model or let it go."""
-    request = generate_request(body, http.headers.get(PRIORITY_HEADER))
+    request = generate_request(body, http.app.state.notices, http.headers.get(PRIORITY_HEADER))
     if not body.prompt:
         return await _without_prompt(http, body, in_response)
     return _answer(http, body, request, in_response)
@@ -61,7 +61,8 @@ async def generate(
 
 def _answer(http: HttpRequest, body: AnswerFields, request: Request, shape: Shape) -> Response:
     http.state.model = body.model
-    watched = Watched(http.app.state.host, body.num_ctx)
+    state = http.app.state
+    watched = Watched(state.host, state.notices, body.num_ctx)
     return _reply(http, body, request, watched, OllamaDialect(body.model, shape, watched))
 
 
@@ -69,7 +70,7 @@ async def _without_prompt(http: HttpRequest, body: AnswerFields, shape: Shape) -
     http.state.model = body.model
     host = http.app.state.host
     if not leaves_at_once(body.keep_alive):
-        watched = LoadsOnly(host)
+        watched = LoadsOnly(host, http.app.state.notices)
         dialect = OllamaDialect(body.model, shape, watched, "load")
         return _reply(http, body, Request(body.model, RawPrompt("")), watched, dialect)
     known = known_as(host, body.model)

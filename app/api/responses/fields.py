@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from app.api.constraint import constraint_of, schema_of
+from app.api.notices import Notices
 from app.api.parts import JSON, object_at
 from app.api.responses.ids import new_id
 from app.api.responses.items import kind_of, messages_of
-from app.api.responses.notices import Notices
 from app.api.responses.store import ResponseStore
 from app.api.responses.tools import Toolbox
 from app.api.sampling import (

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, cast
 
+from app.api.notices import Notices
 from app.api.parts import JSON, object_at, optional_string, string_at, text_at
-from app.api.responses.notices import Notices
 from app.api.responses.tools import Toolbox
 from models.chat import Message, Role, ToolCall
 from models.errors import RequestInvalid

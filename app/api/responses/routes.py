@@ -12,7 +12,6 @@ from app.api.parts import JSON
 from app.api.reply import Reply
 from app.api.responses.dialect import ResponsesDialect
 from app.api.responses.fields import ResponseFields, asked
-from app.api.responses.notices import Notices
 from app.api.responses.store import ResponseStore, Stored
 from app.api.sampling import PRIORITY_HEADER
 from models.errors import RequestInvalid
@@ -27,7 +26,6 @@ class Memory:
 
     def __init__(self, store: ResponseStore | None = None) -> None:
         self.store = store or ResponseStore()
-        self.notices = Notices()
 
 
 def _memory(http: HttpRequest) -> Memory:
@@ -41,7 +39,7 @@ async def create_response(
     """Answer a conversation, given as items."""
     http.state.model = body.model
     state, memory = http.app.state, _memory(http)
-    question = asked(body, http.headers.get(PRIORITY_HEADER), memory.store, memory.notices)
+    question = asked(body, http.headers.get(PRIORITY_HEADER), memory.store, state.notices)
 
     def keep(response: JSON) -> None:
         if body.kept:
