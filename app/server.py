@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,9 +23,11 @@ from app.api.notices import Notices
 from app.api.ollama import answers, changes, shelf
 from app.api.reply import Pace
 from app.api.responses import routes as responses
+from app.api.responses.sealed import Seal
 from app.build import build_library
 from app.guard import Guard
 from app.journal import Journal, configure_logging
+from app.recall import RecallingHost
 from app.settings import Settings
 from app.version import version
 from models.errors import RunnerError, SettingsError
@@ -61,9 +64,9 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.host = host
+    app.state.host = RecallingHost(host) if settings.canonical_prompts else host
     app.state.pace = pace or Pace()
-    app.state.responses = responses.Memory()
+    app.state.responses = responses.Memory(seal=Seal(_folder(settings)))
     app.state.notices = Notices()
     app.state.library = build_library(settings)
     app.state.started = time.monotonic()
@@ -76,6 +79,11 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
     app.add_middleware(Guard, bind=settings.host, api_key=settings.api_key)
     app.add_middleware(Journal)
     return app
+
+
+def _folder(settings: Settings) -> Path | None:
+    """Where state is kept that outlives the process."""
+    return settings.state_dir if settings.state_dir != Path() else None
 
 
 def _description() -> dict[str, Any]:

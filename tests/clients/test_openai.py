@@ -110,6 +110,28 @@ def test_responses_stream_a_call_and_read_its_result(
     assert assistant.reasoning == "I need a sum."
 
 
+def test_reasoning_is_carried_sealed(client: openai.OpenAI, scripted: Scripted) -> None:
+    tools: Any = [{"type": "function", **ADD, "strict": True}]
+    asks: dict[str, Any] = {"model": MODEL, "tools": tools, "store": False}
+    asks["include"] = ["reasoning.encrypted_content"]
+    reply = client.responses.create(input=ASK, **asks)
+    reasoning, call = reply.output
+    assert reasoning.type == "reasoning"
+    assert call.type == "function_call"
+    assert reasoning.encrypted_content
+    carried: Any = reasoning.model_dump(exclude_none=True) | {"content": []}
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "5"}
+    turn: Any = call.model_dump(exclude_none=True)
+    client.responses.create(input=[*ASK, carried, turn, result], **asks)
+    assistant = next(m for m in scripted.asked[-1].messages if m.role is Role.ASSISTANT)
+    assert assistant.reasoning == "I need a sum."
+
+
+def test_input_tokens_are_counted(client: openai.OpenAI) -> None:
+    counted = client.responses.input_tokens.count(model=MODEL, input=ASK)
+    assert counted.input_tokens == len(ASK[0]["content"])  # a token a letter
+
+
 def test_models_and_errors(client: openai.OpenAI) -> None:
     assert MODEL in {model.id for model in client.models.list()}
     assert client.models.retrieve(MODEL).id == MODEL

@@ -8,7 +8,7 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from app.api.body import Reads
-from app.api.models import known_as
+from app.api.models import asked_for
 from app.api.ollama.fields import (
     AnswerFields,
     GenerateFields,
@@ -73,7 +73,7 @@ async def _without_prompt(http: HttpRequest, body: AnswerFields, shape: Shape) -
         watched = LoadsOnly(host, http.app.state.notices)
         dialect = OllamaDialect(body.model, shape, watched, "load")
         return _reply(http, body, Request(body.model, RawPrompt("")), watched, dialect)
-    known = known_as(host, body.model)
+    known = await asked_for(host, body.model)
     with contextlib.suppress(ModelNotFound):  # it was not loaded
         await host.unload(known.id)
     head = {"model": body.model, "created_at": now()}
