@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from app.api import accounts
 from app.api.body import Reads
 from app.api.constraint import constraint_of
-from app.api.conversation import conversation_of
+from app.api.conversation import ChatMessage, ChatTool, conversation_of
 from app.api.errors import Fault
 from app.api.generations import Piece
 from app.api.reply import DONE, Answer, Reply, frame
@@ -49,11 +49,11 @@ router = APIRouter()
 class ChatFields(SharedFields):
     """What a chat completion may ask for, beside the shared fields."""
 
-    messages: list[Any]
+    messages: list[ChatMessage]
     max_completion_tokens: TokenCount | None = None
     logprobs: bool | None = None
     top_logprobs: TopCount | None = None
-    tools: list[Any] | None = None
+    tools: list[ChatTool] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None

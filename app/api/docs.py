@@ -113,5 +113,7 @@ def _kind(schema: JSON) -> str:
     kind = schema.get("type", "any")
     if kind == "array":
         return f"list of {_kind(schema.get('items', {}))}"
+    if known := schema.get("properties"):
+        return f"{{{', '.join(known)}}}"
     bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
     return f"{kind} {', '.join(bounds)}".strip()

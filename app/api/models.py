@@ -53,7 +53,7 @@ def _anthropic_entry(info: ModelInfo) -> dict[str, Any]:
     return {
         "type": "model",
         "id": info.id,
-        "display_name": info.id,
+        "display_name": info.id.rpartition("/")[2],
         "created_at": datetime.fromtimestamp(info.created, UTC).isoformat(),
         "lifecycle": "active",
         "max_input_tokens": context,

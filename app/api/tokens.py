@@ -8,7 +8,7 @@ from fastapi import Request as HttpRequest
 from pydantic import Field
 
 from app.api.body import Body, Reads, Whole
-from app.api.conversation import conversation_of
+from app.api.conversation import ChatMessage, ChatTool, conversation_of
 from models.chat import Conversation, Request
 from models.errors import RequestInvalid
 from runtimes.base import LoadState, ModelHost, Tokenizer
@@ -26,8 +26,8 @@ class TokenizeFields(Body):
     prompt: str | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
-    messages: list[Any] | None = None
-    tools: list[Any] | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[ChatTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     content: str | None = None

@@ -92,6 +92,45 @@ async def test_every_body_has_an_example_that_is_answered(
     assert reply.status_code == 200, reply.text
 
 
+# An item of each field that is a list of objects, with all that it may have.
+CALL = {"id": "a", "function": {"name": "fold", "arguments": "{}"}}
+TURN = {"role": "assistant", "content": "Hi", "reasoning_content": "a", "tool_call_id": "a"}
+ITEMS: dict[str, dict[str, dict[str, Any]]] = {
+    "/v1/chat/completions": {
+        "messages": {**TURN, "name": "a", "tool_calls": [CALL]},
+        "tools": {"type": "function", "function": {"name": "fold"}},
+    },
+    "/v1/messages": {
+        "messages": {"role": "user", "content": "Hi"},
+        "tools": {"name": "fold", "description": "a", "input_schema": {}, "defer_loading": False},
+    },
+}
+ITEMS["/api/chat"] = ITEMS["/v1/chat/completions"]
+
+
+@pytest.mark.parametrize(("path", "field"), [(p, f) for p, fs in ITEMS.items() for f in fs])
+async def test_items_are_described_as_they_are_read(served: Served, path: str, field: str) -> None:
+    body = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    listed = SCHEMAS[body["$ref"].rpartition("/")[2]]["properties"][field]
+    listed = next(o for o in listed.get("anyOf", [listed]) if o.get("type") == "array")
+    told, item = listed["items"], ITEMS[path][field]
+    assert set(told["required"]) <= set(item) <= set(told["properties"])
+
+    async def status(**changed: Any) -> int:
+        whole = {key: value for key, value in (item | changed).items() if value is not ...}
+        example = {**EXAMPLES[("POST", path)], "model": MODEL, field: [whole]}
+        return (await served.http.post(path, json=example)).status_code
+
+    assert await status() == 200
+    for key in told["required"]:
+        assert await status(**{key: ...}) == 400, key
+    for key, schema in told["properties"].items():
+        for value in schema.get("enum", []):
+            assert await status(**{key: value}) == 200, (key, value)
+        if key != "defer_loading":  # what is no true is no
+            assert await status(**{key: 5}) == 400, key
+
+
 class Page(HTMLParser):
     """The page's tags, and what they refer to."""
 
@@ -118,6 +157,7 @@ async def test_the_page_runs_and_fetches_nothing(served: Served) -> None:
     for field in ("max_completion_tokens", "previous_response_id", "stop_sequences", "keep_alive"):
         assert f"<code>{field}</code>" in reply.text
     assert served.url in reply.text
+    assert "list of {role, content}" in reply.text
 
 
 async def test_the_page_needs_no_key_and_tells_nothing_of_the_machine() -> None:

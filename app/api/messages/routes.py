@@ -11,7 +11,7 @@ from pydantic import Field
 from app.api.body import Body, Reads, Whole
 from app.api.constraint import schema_of
 from app.api.messages.events import MessagesDialect
-from app.api.messages.turns import conversation_of, tools_of
+from app.api.messages.turns import MessagesTool, MessagesTurn, conversation_of, tools_of
 from app.api.notices import Notices
 from app.api.reply import Reply
 from app.api.sampling import PRIORITY_HEADER, limits_of, priority_of
@@ -26,9 +26,9 @@ class CountFields(Body):
     """What a prompt is made of."""
 
     model: str = Field(min_length=1)
-    messages: list[Any]
+    messages: list[MessagesTurn]
     system: Any = None
-    tools: list[Any] | None = None
+    tools: list[MessagesTool] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None

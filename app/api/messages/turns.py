@@ -2,15 +2,48 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import WithJsonSchema
 
 from app.api.notices import Notices
-from app.api.parts import JSON, object_at, optional_string, string_at
+from app.api.parts import JSON, TEXT, object_at, optional_string, string_at
 from models.chat import Conversation, Message, Role, Tool, ToolCall
 from models.errors import RequestInvalid
 from models.tooltext import describe
 
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+
+MessagesTurn = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "role": {"enum": sorted(_ROLES)},
+                "content": {"anyOf": [TEXT, {"type": "array", "items": {"type": "object"}}]},
+            },
+            "required": ["role", "content"],
+        }
+    ),
+]
+"""A turn as clients are told of it; `_message` reads it."""
+MessagesTool = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "description": TEXT,
+                "input_schema": {"type": "object", "description": "a JSON schema"},
+                "defer_loading": {"type": "boolean"},
+            },
+            "required": ["name"],
+        }
+    ),
+]
+"""A tool as clients are told of it; `tools_of` reads it."""
 
 
 def conversation_of(

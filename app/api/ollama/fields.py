@@ -6,7 +6,7 @@ from pydantic import Field
 
 from app.api.body import Body, Whole
 from app.api.constraint import schema_of
-from app.api.conversation import conversation_of
+from app.api.conversation import ChatMessage, ChatTool, conversation_of
 from app.api.notices import Notices
 from app.api.sampling import SharedFields, TopCount, limits_of, priority_of, sampling_of
 from models.chat import (
@@ -52,8 +52,8 @@ class AnswerFields(Body):
 class OllamaChatFields(AnswerFields):
     """`POST /api/chat`."""
 
-    messages: list[Any] | None = None
-    tools: list[Any] | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[ChatTool] | None = None
 
 
 class GenerateFields(AnswerFields):
