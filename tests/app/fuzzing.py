@@ -273,6 +273,9 @@ def _bodies(draw: st.DrawFn, method: str, path: str, fields: list[str]) -> bytes
                 doubled.append((draw(st.sampled_from(fields)), draw(values)))
             case _:
                 body["x"] = draw(values)
+    for name, limit in _SHORT.items():  # answers without an end are right, and take their time
+        if name in fields and body.get(name) is None and not _rarely(draw, 20):
+            body[name] = copy.deepcopy(limit)
     return _broken(draw, _written(body, doubled))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from tests.app.scripted import MODEL
 from tests.clients.conftest import Scripted
@@ -51,7 +52,10 @@ def test_langchain(scripted: Scripted, responses: bool) -> None:
     from langchain_openai import ChatOpenAI
 
     model = ChatOpenAI(
-        model=MODEL, base_url=f"{scripted.url}/v1", api_key="any", use_responses_api=responses
+        model=MODEL,
+        base_url=f"{scripted.url}/v1",
+        api_key=SecretStr("any"),
+        use_responses_api=responses,
     )  # type: ignore[call-arg]
     assert model.invoke("Hi").text == "Hello there"
     assert "".join(chunk.text for chunk in model.stream("Hi")) == "Hello there"

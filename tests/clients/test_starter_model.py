@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from tests.app.test_real_model import MODEL, Served
 from tests.clients.test_frameworks import _llm
@@ -42,13 +43,13 @@ def by_litellm(url: str) -> str:
         messages=[{"role": "user", "content": ASK}],
         max_tokens=12,
     )
-    return reply.choices[0].message.content  # type: ignore[union-attr]
+    return str(reply.choices[0].message.content)  # type: ignore[union-attr]
 
 
 def by_langchain(url: str) -> str:
     from langchain_openai import ChatOpenAI
 
-    model = ChatOpenAI(model=MODEL, base_url=f"{url}/v1", api_key="any", max_tokens=12)  # type: ignore[call-arg]
+    model = ChatOpenAI(model=MODEL, base_url=f"{url}/v1", api_key=SecretStr("any"), max_tokens=12)  # type: ignore[call-arg]
     return model.invoke(ASK).text
 
 
@@ -65,7 +66,7 @@ def by_pydantic_ai(url: str) -> str:
 def by_ollama(url: str) -> str:
     import ollama
 
-    return ollama.Client(host=url).generate(MODEL, ASK, options={"num_predict": 12}).response
+    return ollama.Client(host=url).generate(MODEL, ASK, options={"num_predict": 12}).response or ""
 
 
 CLIENTS: list[Ask] = [by_openai, by_anthropic, by_litellm, by_langchain, by_pydantic_ai, by_ollama]
