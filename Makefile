@@ -19,7 +19,7 @@ WHEELS := $(CACHE)/wheels/llama-cpp-python-$(LLAMA)-$(CPU)
 
 SHELL := /bin/sh
 
-.PHONY: run test install lint types unit format clean
+.PHONY: run test test-clients test-long install lint types unit format clean
 
 run: $(VENV)/.run
 	$(BIN)/runner demo
@@ -35,6 +35,14 @@ types: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/pytest
+
+# The SDKs that people use. What they leave open or warn of is theirs.
+test-clients: $(VENV)/.clients
+	$(BIN)/pytest tests/clients -W default -p no:unraisableexception
+
+# What takes minutes and need not run for each change.
+test-long: $(VENV)/.dev
+	$(BIN)/pytest -m long
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -62,6 +70,10 @@ $(VENV)/.run: pyproject.toml $(WHEELS)/.built
 
 $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(VENV)/.clients: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[clients]'
 	touch $@
 
 clean:

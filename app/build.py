@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from functools import partial
 from pathlib import Path
 
@@ -61,11 +62,17 @@ class Installed:
 
     def find(self, name: str) -> ModelCard:
         """See `Store.find`."""
-        if self._own is not None and name in (self._own.id, str(self._own.path)):
+        if self._own is not None and name in _names(self._own):
             return self._own
         if _is_path(name):
             raise ModelNotFound(f"{name} is a path; ask for a model by its name (GET /v1/models).")
         return self._store.find(name)
+
+
+def _names(own: ModelCard) -> tuple[str, ...]:
+    """A file's path, and what people call it: its name without the ending and the part's number."""
+    stem = own.path.name.removesuffix(".gguf")
+    return (own.id, str(own.path), own.path.name, stem, re.sub(r"-\d{5}-of-\d{5}$", "", stem))
 
 
 def _is_path(name: str) -> bool:

@@ -16,7 +16,8 @@ from app.api.errors import INVALID, Fault, respond
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _DRAIN_S = 10.0
-_OPEN_PATHS = {"/health", "/"}  # for load balancers and people, and without any content
+# For load balancers and people, and without anything of this machine.
+_OPEN_PATHS = {"/health", "/", "/docs", "/openapi.json"}
 _TOO_LARGE = f"The body is larger than {MAX_BODY_BYTES // 1024**2} MiB."
 
 

@@ -65,10 +65,24 @@ def _line(scope: Scope, status: int, took_ms: float, request_id: str) -> str:
     return f"{scope['method']} {path} {status} {took_ms:.0f}ms{model} id={request_id}"
 
 
+class OneEntry(logging.Formatter):
+    """Nothing in a message passes for an entry of its own: names and errors hold what clients
+    sent."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = super().formatMessage(record)
+        lines = text.splitlines() or [""]
+        return "\n    ".join("".join(map(_shown, line)) for line in lines)
+
+
+def _shown(letter: str) -> str:
+    return letter if letter.isprintable() else ascii(letter)[1:-1]
+
+
 def configure_logging(level: LogLevel) -> None:
     """Our own lines to stderr at `level`; those of libraries only where they warn."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(OneEntry("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("runner").setLevel(level.upper())
     # Every error of ours is caught and told above; what is left there is said twice, with a trace.

@@ -2,25 +2,32 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from app.address import is_loopback, local_url
-from app.api import chat, completions, embeddings, errors, models, tokens
+from app.api import chat, completions, docs, embeddings, errors, models, tokens
+from app.api.description import describe
 from app.api.messages import routes as messages
+from app.api.notices import Notices
 from app.api.ollama import answers, changes, shelf
 from app.api.reply import Pace
 from app.api.responses import routes as responses
+from app.api.responses.sealed import Seal
 from app.build import build_library
 from app.guard import Guard
 from app.journal import Journal, configure_logging
+from app.recall import RecallingHost
 from app.settings import Settings
 from app.version import version
 from models.errors import RunnerError, SettingsError
@@ -32,7 +39,7 @@ GRACE_S = 10
 HostFactory = Callable[[Settings], ModelHost]
 
 
-_ROUTERS = (
+ROUTERS = (
     chat,
     completions,
     responses,
@@ -43,6 +50,7 @@ _ROUTERS = (
     answers,
     changes,
     shelf,
+    docs,
 )
 
 
@@ -51,23 +59,35 @@ def create_app(host: ModelHost, settings: Settings, pace: Pace | None = None) ->
     app = FastAPI(
         title="runner",
         version=version(),
+        openapi_url=None,  # served by our own route
         docs_url=None,  # the page would load its scripts from a foreign site
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.host = host
+    app.state.host = RecallingHost(host) if settings.canonical_prompts else host
     app.state.pace = pace or Pace()
-    app.state.responses = responses.Memory()
+    app.state.responses = responses.Memory(seal=Seal(_folder(settings)))
+    app.state.notices = Notices()
     app.state.library = build_library(settings)
     app.state.started = time.monotonic()
     app.state.preloading = lambda: False
+    app.state.description = functools.cache(_description)
     errors.install(app)
-    for room in _ROUTERS:
+    for room in ROUTERS:
         app.include_router(room.router)
     # The last one added is the first to see a request.
     app.add_middleware(Guard, bind=settings.host, api_key=settings.api_key)
     app.add_middleware(Journal)
     return app
+
+
+def _folder(settings: Settings) -> Path | None:
+    """Where state is kept that outlives the process."""
+    return settings.state_dir if settings.state_dir != Path() else None
+
+
+def _description() -> dict[str, Any]:
+    return describe(route for room in ROUTERS for route in room.router.routes)
 
 
 def serve(

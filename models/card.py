@@ -27,7 +27,7 @@ class Origin(StrEnum):
 class ModelCard:
     """A model that can be run. `path` is what a runtime opens: the first (or only) GGUF shard, or
     an MLX folder; `files` are all its files. Sizes in bytes, `context_length` (trained) in
-    tokens."""
+    tokens; whether it `thinks` before it answers is what its chat template says."""
 
     id: str
     path: Path
@@ -39,3 +39,4 @@ class ModelCard:
     quantization: str
     context_length: int
     modified: float = 0.0
+    thinks: bool = False

@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from models.dialects.choose import thinks
 from models.errors import ModelInvalid
 from models.gguf import read_file
 
-_FORM = 1  # changes with the fields below
+_FORM = 2  # changes with the fields below
 _MOST = 5000
 
 
@@ -29,6 +30,7 @@ class Facts:
     split_no: int = 0
     split_count: int = 1
     is_mmproj: bool = False
+    thinks: bool = False
     problem: str = ""
 
 
@@ -90,6 +92,7 @@ def _read(path: Path) -> Facts:
         split_no=header.split_no,
         split_count=header.split_count,
         is_mmproj=header.is_mmproj,
+        thinks=thinks(header.chat_template),
     )
 
 

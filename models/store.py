@@ -125,6 +125,7 @@ class Store:
             architecture=first.architecture,
             quantization=quantization,
             context_length=first.context_length,
+            thinks=first.thinks,
             modified=max(stat.st_mtime for stat in stats),
         )
 

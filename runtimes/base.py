@@ -45,6 +45,7 @@ class ModelInfo:
     quantization: str = ""
     format: str = "gguf"
     memory: Mapping[str, int] = field(default_factory=dict[str, int])
+    thinks: bool = False
 
 
 class Runtime(Protocol):

@@ -354,6 +354,7 @@ class ModelPool:
             quantization=card.quantization,
             format=card.format.value,
             memory=model.worker.ready.memory if model else {},
+            thinks=card.thinks,
         )
 
     def _promised_context(self, card: ModelCard) -> int | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -42,6 +42,18 @@ async def read_body(request: Request, kind: type[Fields]) -> Fields:
         return kind.model_validate(value)
     except ValidationError as error:
         raise invalid_body(error) from None
+
+
+class Reads(Generic[Fields]):
+    """A route's body as a dependency. The description of the API asks it for its fields, so that
+    what is described is what is read."""
+
+    def __init__(self, kind: type[Fields]) -> None:
+        self.kind = kind
+
+    async def __call__(self, http: Request) -> Fields:
+        """See `read_body`."""
+        return await read_body(http, self.kind)
 
 
 def parse_json(raw: bytes) -> Any:

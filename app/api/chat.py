@@ -4,16 +4,16 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from app.api import accounts
-from app.api.body import read_body
+from app.api.body import Reads
 from app.api.constraint import constraint_of
-from app.api.conversation import conversation_of
+from app.api.conversation import ChatMessage, ChatTool, conversation_of
 from app.api.errors import Fault
 from app.api.generations import Piece
 from app.api.reply import DONE, Answer, Reply, frame
@@ -49,11 +49,11 @@ router = APIRouter()
 class ChatFields(SharedFields):
     """What a chat completion may ask for, beside the shared fields."""
 
-    messages: list[Any]
+    messages: list[ChatMessage]
     max_completion_tokens: TokenCount | None = None
     logprobs: bool | None = None
     top_logprobs: TopCount | None = None
-    tools: list[Any] | None = None
+    tools: list[ChatTool] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
@@ -62,9 +62,10 @@ class ChatFields(SharedFields):
 
 
 @router.post("/v1/chat/completions")
-async def create_chat_completion(http: HttpRequest) -> Response:
+async def create_chat_completion(
+    http: HttpRequest, body: Annotated[ChatFields, Depends(Reads(ChatFields))]
+) -> Response:
     """Answer a conversation."""
-    body = await read_body(http, ChatFields)
     http.state.model = body.model
     state = http.app.state
     header = http.headers.get(PRIORITY_HEADER)

@@ -4,14 +4,14 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from app.api import accounts
-from app.api.body import Whole, read_body
+from app.api.body import Reads, Whole
 from app.api.constraint import constraint_of
 from app.api.errors import Fault
 from app.api.generations import Piece
@@ -46,9 +46,10 @@ class CompletionFields(SharedFields):
 
 
 @router.post("/v1/completions")
-async def create_completion(http: HttpRequest) -> Response:
+async def create_completion(
+    http: HttpRequest, body: Annotated[CompletionFields, Depends(Reads(CompletionFields))]
+) -> Response:
     """Continue one or more prompts."""
-    body = await read_body(http, CompletionFields)
     http.state.model = body.model
     prompts = prompts_of(body.prompt)
     requests = requests_of(body, prompts, http.headers.get(PRIORITY_HEADER))

@@ -2,13 +2,60 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from app.api.parts import JSON, object_at, optional_string, string_at, text_at
+from pydantic import WithJsonSchema
+
+from app.api.parts import CONTENT, JSON, TEXT, object_at, optional_string, string_at, text_at
 from models.chat import Conversation, Message, Role, Tool, ToolCall
 from models.errors import RequestInvalid
 
 _ROLES = {role.value: role for role in Role} | {"developer": Role.SYSTEM}
+_CALL: JSON = {
+    "type": "object",
+    "properties": {"id": TEXT, "function": {"type": "object"}},
+    "required": ["function"],
+}
+ChatMessage = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "role": {"enum": sorted(_ROLES)},
+                "content": CONTENT,
+                "reasoning_content": TEXT,
+                "tool_calls": {"type": "array", "items": _CALL},
+                "tool_call_id": TEXT,
+                "name": TEXT,
+            },
+            "required": ["role"],
+        }
+    ),
+]
+"""A message as clients are told of it; `_message` reads it."""
+ChatTool = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "type": {"enum": ["function"]},
+                "function": {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string", "minLength": 1},
+                        "description": TEXT,
+                        "parameters": {"type": "object", "description": "a JSON schema"},
+                    },
+                    "required": ["name"],
+                },
+            },
+            "required": ["function"],
+        }
+    ),
+]
+"""A tool as clients are told of it; `_tool` reads it."""
 _RESERVED = {"messages", "tools", "add_generation_prompt"}
 
 

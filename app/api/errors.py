@@ -30,9 +30,8 @@ SERVER = "server_error"
 INTERNAL = "Something went wrong inside the server. Its log has the details."
 
 # Faults that stay until a person acts. Agents repeat a 5xx dozens of times within seconds (Codex
-# sends 30 requests in 26 s), so their SDKs are told not to.
+# sends 30 requests in 26 s) whatever its headers say, so that these are none.
 _PERMANENT: dict[type[RunnerError], str] = {
-    EngineFailed: "engine_failed",
     DoesNotFit: "insufficient_memory",
     RuntimeUnavailable: "runtime_unavailable",
     ModelInvalid: "model_invalid",
@@ -77,8 +76,10 @@ def fault_of(error: Exception) -> Fault:
             return Fault(503, error.message, SERVER, None, "engine_busy", wait)
         case RunnerError():
             code = next((c for kind, c in _PERMANENT.items() if isinstance(error, kind)), None)
-            stop = {"x-should-retry": "false"}
-            return Fault(500, error.message, SERVER, None, code, stop)
+            if code is not None:
+                return Fault(422, error.message, INVALID, "model", code)
+            code = "engine_failed" if isinstance(error, EngineFailed) else None
+            return Fault(500, error.message, SERVER, None, code, {"x-should-retry": "false"})
         case _:
             return Fault(500, INTERNAL, SERVER, None, "internal_error")
 
@@ -149,7 +150,7 @@ def install(app: FastAPI) -> None:
 
 async def _runner_error(request: Request, error: Exception) -> JSONResponse:
     fault = fault_of(error)
-    if fault.status >= 500 and not isinstance(error, EngineBusy):
+    if fault.status in (422, 500):
         logger.warning("%s: %s", type(error).__name__, fault.message)
     if isinstance(error, ContextOverflow) and request.url.path.endswith("/v1/completions"):
         fault = Fault(fault.status, fault.message, fault.type, "prompt", fault.code)

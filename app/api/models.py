@@ -1,7 +1,10 @@
 """What can be asked for and how the server is doing: models, health, metrics, status."""
 
+import asyncio
 import os
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -33,21 +36,62 @@ def _entry(info: ModelInfo) -> dict[str, Any]:
         "context_length": context,
         "max_model_len": context,
         "trained_context_length": info.trained_context,
+        "capabilities": capabilities_of(info),
         "state": info.state.value,
         "size_bytes": info.size_bytes,
     }
 
 
+def capabilities_of(info: ModelInfo) -> list[str]:
+    """What a model can do, in Ollama's words. Tools are told to every model, in its template's
+    words or in plain ones."""
+    return ["completion", "tools", *(["thinking"] if info.thinks else [])]
+
+
+def _anthropic_entry(info: ModelInfo) -> dict[str, Any]:
+    context = info.context or info.trained_context
+    return {
+        "type": "model",
+        "id": info.id,
+        "display_name": info.id.rpartition("/")[2],
+        "created_at": datetime.fromtimestamp(info.created, UTC).isoformat(),
+        "lifecycle": "active",
+        "max_input_tokens": context,
+        "max_tokens": context,
+        "capabilities": None,
+    }
+
+
+def _shape(http: Request) -> Callable[[ModelInfo], dict[str, Any]]:
+    """Anthropic's clients ask at the same address, with a header that no other sends."""
+    return _anthropic_entry if "anthropic-version" in http.headers else _entry
+
+
 @router.get("/v1/models")
 async def list_models(http: Request) -> dict[str, Any]:
-    """Every model that can be asked for."""
-    return {"object": "list", "data": [_entry(info) for info in _host(http).models()]}
+    """Every model that can be asked for, as OpenAI or (with `anthropic-version`) Anthropic lists
+    them."""
+    shape = _shape(http)
+    data = [shape(info) for info in _host(http).models()]
+    if shape is _entry:
+        return {"object": "list", "data": data}
+    ids = [entry["id"] for entry in data] or [None]
+    return {"data": data, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
 
 
 @router.get("/v1/models/{name:path}")
 async def get_model(http: Request, name: str) -> dict[str, Any]:
     """One model."""
-    return _entry(known_as(_host(http), name))
+    return _shape(http)(await asked_for(_host(http), name))
+
+
+async def asked_for(host: ModelHost, name: str) -> ModelInfo:
+    """The model that a client means by any name that requests may use. Raises ModelNotFound."""
+    try:
+        return known_as(host, name)
+    except ModelNotFound:
+        card = await asyncio.to_thread(host.card, name)
+        return known_as(host, card.id)
 
 
 def known_as(host: ModelHost, name: str) -> ModelInfo:

@@ -5,6 +5,11 @@ from typing import Any, cast
 from models.errors import RequestInvalid
 
 JSON = dict[str, Any]
+TEXT: JSON = {"type": "string"}
+CONTENT: JSON = {
+    "anyOf": [TEXT, {"type": "array", "items": {"type": ["object", "string"]}}, {"type": "null"}],
+    "description": "text, or a list of parts that hold text",
+}
 _NOT_TEXT = {
     *("image_url", "image", "input_image", "computer_screenshot", "video_url"),
     *("input_audio", "audio", "file", "input_file"),

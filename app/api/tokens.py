@@ -3,12 +3,12 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from pydantic import Field
 
-from app.api.body import Body, Whole, read_body
-from app.api.conversation import conversation_of
+from app.api.body import Body, Reads, Whole
+from app.api.conversation import ChatMessage, ChatTool, conversation_of
 from models.chat import Conversation, Request
 from models.errors import RequestInvalid
 from runtimes.base import LoadState, ModelHost, Tokenizer
@@ -26,8 +26,8 @@ class TokenizeFields(Body):
     prompt: str | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
-    messages: list[Any] | None = None
-    tools: list[Any] | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[ChatTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     content: str | None = None
@@ -44,9 +44,10 @@ class DetokenizeFields(Body):
 
 
 @router.post("/tokenize")
-async def tokenize(http: HttpRequest) -> dict[str, Any]:
+async def tokenize(
+    http: HttpRequest, body: Annotated[TokenizeFields, Depends(Reads(TokenizeFields))]
+) -> dict[str, Any]:
     """The tokens of a text, or of a conversation as its prompt."""
-    body = await read_body(http, TokenizeFields)
     given = [f for f in ("prompt", "messages", "content") if getattr(body, f) is not None]
     if len(given) != 1:
         raise RequestInvalid("Send one of prompt, messages and content.", "prompt")
@@ -73,9 +74,10 @@ async def tokenize(http: HttpRequest) -> dict[str, Any]:
 
 
 @router.post("/detokenize")
-async def detokenize(http: HttpRequest) -> dict[str, str]:
+async def detokenize(
+    http: HttpRequest, body: Annotated[DetokenizeFields, Depends(Reads(DetokenizeFields))]
+) -> dict[str, str]:
     """The text of tokens, under the names that both kinds of client look for."""
-    body = await read_body(http, DetokenizeFields)
     host: ModelHost = http.app.state.host
     model = http.state.model = _meant(host, body.model)
     async with host.tokenizer(model) as tokenizer:

@@ -63,6 +63,12 @@ def dialect_for(template_source: str, markup: Sequence[str] = ()) -> Dialect:
     return replace(dialect, thinking=(*dialect.thinking, *more))
 
 
+def thinks(template_source: str) -> bool:
+    """Whether the model of this chat template can think before it answers."""
+    dialect = dialect_for(template_source)
+    return dialect.channels is not None or any(t.end in template_source for t in dialect.thinking)
+
+
 def _shows(source: str, family: Family) -> bool:
     return any(all(sign in source for sign in group) for group in family.signs)
 

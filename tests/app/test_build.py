@@ -36,6 +36,19 @@ def test_a_file_the_owner_named_is_served_under_its_id(store: Store, tmp_path: P
     assert own in installed.list()
 
 
+@pytest.mark.parametrize("file", ["mine.Q4_K_M.gguf", "mine.Q4_K_M-00001-of-00001.gguf"])
+def test_a_file_the_owner_named_answers_to_its_stem(
+    store: Store, tmp_path: Path, file: str
+) -> None:
+    path = write_model(tmp_path / file, "llama")
+    own = store.find(str(path))
+    installed = Installed(store, own)
+    for name in (str(path), file, file.removesuffix(".gguf"), "mine.Q4_K_M"):
+        assert installed.find(name) == own
+    with pytest.raises(ModelNotFound):
+        installed.find("other")
+
+
 def test_an_unknown_draft_model_is_an_error_before_anything_is_loaded(tmp_path: Path) -> None:
     settings = load_settings({"draft": "nobody/nothing"}, {"RUNNER_HOME": str(tmp_path)})
     with pytest.raises(ModelNotFound, match="nobody/nothing"):

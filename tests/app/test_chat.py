@@ -315,6 +315,14 @@ async def test_reasoning_and_tool_calls_are_told_apart(served: Served) -> None:
     assert stream.finishes() == ["tool_calls"]
 
 
+async def test_logprobs_come_beside_tools_streamed_too(served: Served) -> None:
+    tools = [{"type": "function", "function": {"name": "fold"}}]
+    assert (await served.chat(tools=tools, logprobs=True, stream=True)).status_code == 200
+    request = served.host.requests[-1]
+    assert isinstance(request.prompt, Conversation)
+    assert (len(request.prompt.tools), request.logprobs) == (1, 0)
+
+
 async def test_progress_is_told_when_asked_for(served: Served) -> None:
     stream = await served.stream(return_progress=True)
     progress = [c["prompt_progress"] for c in stream.chunks if "prompt_progress" in c]

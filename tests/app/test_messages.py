@@ -158,9 +158,13 @@ async def test_a_deferred_tool_is_told_where_it_is_referred_to(served: Served) -
     assert '"name": "fold"' in request.prompt.messages[1].content
 
 
-async def test_tools_of_anthropics_own_servers_are_left_out(served: Served) -> None:
+async def test_tools_of_anthropics_own_servers_are_left_out_with_one_warning(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
     search = {"type": "web_search_20250305", "name": "web_search"}
+    await asked(served, tools=[search, FOLD])
     request = await asked(served, tools=[search, FOLD])
+    assert caplog.text.count("'web_search_20250305'") == 1
     assert isinstance(request.prompt, Conversation)
     assert [tool.name for tool in request.prompt.tools] == ["fold"]
 

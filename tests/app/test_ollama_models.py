@@ -106,7 +106,7 @@ async def test_a_model_is_shown_with_what_it_can_do(served: Served, tmp_path: Pa
     path = tmp_path / FILE
     path.write_bytes(tiny_gguf(metadata={**LLAMA, "tokenizer.chat_template": template}))
     served.host.files[MODEL] = path
-    served.host.infos[0] = replace(served.host.infos[0], architecture="llama")
+    served.host.infos[0] = replace(served.host.infos[0], architecture="llama", thinks=True)
     for fields in ({"model": MODEL}, {"name": MODEL}):
         shown = (await served.http.post("/api/show", json=fields)).json()
         assert shown["template"] == template
@@ -118,6 +118,7 @@ async def test_a_model_is_shown_with_what_it_can_do(served: Served, tmp_path: Pa
         # what a request may use, since clients plan by it, and not what the model was trained for
         assert facts["llama.context_length"] == 4096
     path.write_bytes(tiny_gguf())
+    served.host.infos[0] = replace(served.host.infos[0], thinks=False)
     shown = (await served.http.post("/api/show", json={"model": MODEL})).json()
     assert shown["capabilities"] == ["completion", "tools"]
 

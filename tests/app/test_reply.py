@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.api.description import error_of
 from app.api.reply import Pace
+from app.journal import OneEntry
 from models.chat import Loading, Prefill, Request, Started, Text
 from models.errors import (
     ContextOverflow,
@@ -20,7 +22,7 @@ from models.errors import (
     TemplateFailed,
 )
 from tests.app.conftest import Served, chat_body, serving, until
-from tests.app.scripted import ScriptedHost, Step, answer, finished
+from tests.app.scripted import MODEL, ScriptedHost, Step, answer, finished
 
 FAST = Pace(commit_after_s=0.15, keepalive_s=0.05)
 PATHS = ("/v1/chat/completions", "/v1/completions")
@@ -28,10 +30,10 @@ STATUSES: list[tuple[RunnerError, int, str | None]] = [
     (ContextOverflow(5000, 4096), 400, "context_length_exceeded"),
     (TemplateFailed("no"), 400, "template_error"),
     (EngineBusy("full", 3), 503, "engine_busy"),
-    (DoesNotFit("big"), 500, "insufficient_memory"),
+    (DoesNotFit("big"), 422, "insufficient_memory"),
     (EngineFailed("died"), 500, "engine_failed"),
-    (RuntimeUnavailable("none"), 500, "runtime_unavailable"),
-    (ModelInvalid("torn"), 500, "model_invalid"),
+    (RuntimeUnavailable("none"), 422, "runtime_unavailable"),
+    (ModelInvalid("torn"), 422, "model_invalid"),
     (RunnerError("else"), 500, None),
 ]
 
@@ -51,6 +53,41 @@ async def test_an_early_error_is_a_status(
         assert reply.json()["error"]["message"] == error.message
         assert reply.headers.get("x-should-retry") == ("false" if status == 500 else None)
         assert reply.headers.get("retry-after") == ("3" if status == 503 else None)
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    **{path: {**chat_body(), "prompt": "x"} for path in PATHS},
+    "/v1/messages": {**chat_body(), "max_tokens": 9},
+    "/v1/responses": {"model": MODEL, "input": "x"},
+    "/api/chat": chat_body(),
+    "/api/generate": {"model": MODEL, "prompt": "x"},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_full_queue_says_when_to_come_back_in_every_dialect(
+    served: Served, path: str, stream: bool
+) -> None:
+    served.host.script = lambda request: [EngineBusy("full", 3)]
+    reply = await served.http.post(path, json={**BODIES[path], "stream": stream})
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "3")
+    assert error_of(path).model_validate_json(reply.text, strict=True)
+    if path == "/v1/messages":
+        assert reply.json()["error"]["type"] == "overloaded_error"
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_no_stream_is_silent_for_long_in_any_dialect(path: str) -> None:
+    steps: list[Step] = [Started(5, 4096), Prefill(0, 5, 0), 0.4, Text("x"), finished(1)]
+    async with serving(ScriptedHost(lambda _: steps), pace=FAST) as served:
+        body = {**BODIES[path], "stream": True}
+        async with served.http.stream("POST", path, json=body) as reply:
+            arrived = [line async for line in reply.aiter_lines()]
+    first = next(i for i, line in enumerate(arrived) if '"x"' in line)
+    told = [line for line in arrived[:first] if line.startswith(("data: {", "{"))]
+    assert len(told) >= 4  # events, no comments: some clients count nothing else
+    assert not [line for line in arrived if line.startswith(":")]
 
 
 async def test_an_overflow_names_the_field_of_its_dialect(served: Served) -> None:
@@ -136,7 +173,7 @@ async def test_a_long_wait_fails_as_an_event_after_the_headers() -> None:
         stream = await served.stream()
         assert stream.status == 200
         assert json.loads(stream.data[-2])["error"]["code"] == "insufficient_memory"
-        assert (await served.chat()).status_code == 500
+        assert (await served.chat()).status_code == 422
 
 
 HANGING: dict[str, list[Step]] = {
@@ -190,3 +227,10 @@ async def test_the_log_tells_no_secrets(served: Served, caplog: pytest.LogCaptur
     assert "model='a\\nb'" in caplog.text
     for secret in ("the prompt", "the reply", "hush"):
         assert secret not in caplog.text
+
+
+def test_no_client_writes_entries_of_its_own_into_the_log() -> None:
+    said = "odd: a\n2026-01-01 ERROR forged\x1b[2J"
+    record = logging.LogRecord("runner.http", logging.WARNING, "", 1, said, None, None)
+    lines = OneEntry("%(levelname)s %(message)s").format(record).split("\n")
+    assert lines == ["WARNING odd: a", "    2026-01-01 ERROR forged\\x1b[2J"]

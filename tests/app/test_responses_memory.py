@@ -18,8 +18,8 @@ from app.api.responses.store import ResponseStore, Stored
 from app.server import create_app
 from app.settings import Settings
 from models.chat import Conversation
+from tests.app.fuzzing import plain as values
 from tests.app.scripted import MODEL, ScriptedHost
-from tests.app.test_fuzz import values
 
 PATH = "/v1/responses"
 HOUR = 3600.0

@@ -11,7 +11,7 @@ from app.server import bind, check_exposure
 from app.settings import Settings
 from models.errors import SettingsError
 from tests.app.conftest import Served, chat_body, serving
-from tests.app.scripted import MODEL
+from tests.app.scripted import MODEL, ScriptedHost
 
 CHAT = "/v1/chat/completions"
 
@@ -73,7 +73,7 @@ async def test_a_key_is_taken_in_both_headers_and_checked() -> None:
             {"x-api-key": ""},
         ]
         for headers in wrong:
-            for path in ("/v1/models", "/metrics", "/runner/status", "/openapi.json", "/nowhere"):
+            for path in ("/v1/models", "/metrics", "/runner/status", "/nowhere"):
                 reply = await served.http.get(path, headers=headers)
                 assert reply.status_code == 401, path
                 assert reply.json()["error"]["code"] == "invalid_api_key"
@@ -169,11 +169,31 @@ async def test_models_tell_their_window(served: Served) -> None:
     assert first["context_length"] == first["max_model_len"] == 4096
     assert first["trained_context_length"] == 32768
     assert (first["state"], second["state"]) == ("ready", "absent")
+    assert first["capabilities"] == ["completion", "tools"]
     assert second["context_length"] == 8192
     assert (await served.http.get("/v1/models/org/other:Q4_K_M")).json() == second
     missing = await served.http.get("/v1/models/no/such")
     assert missing.status_code == 404
     assert missing.json()["error"]["code"] == "model_not_found"
+
+
+async def test_models_are_listed_in_anthropic_s_shape_for_its_clients() -> None:
+    host = ScriptedHost()
+    host.infos[1] = dataclasses.replace(host.infos[1], thinks=True)
+    async with serving(host) as served:
+        asks = {"anthropic-version": "2023-06-01"}
+        listed = (await served.http.get("/v1/models", headers=asks)).json()
+        one = (await served.http.get(f"/v1/models/{MODEL}", headers=asks)).json()
+        plain = (await served.http.get("/v1/models")).json()["data"]
+    assert listed["data"][0] == one
+    assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (
+        False,
+        MODEL,
+        host.infos[1].id,
+    )
+    assert (one["type"], one["id"], one["max_input_tokens"]) == ("model", MODEL, 4096)
+    assert one["created_at"] == "2023-11-14T22:13:20+00:00"
+    assert plain[1]["capabilities"] == ["completion", "tools", "thinking"]
 
 
 async def test_health_follows_loading(served: Served) -> None:

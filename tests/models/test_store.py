@@ -85,6 +85,14 @@ def test_a_model_of_the_hub_cache_has_a_card(disk: Disk) -> None:
     assert card.modified > 0
 
 
+def test_a_card_tells_whether_the_model_thinks(disk: Disk) -> None:
+    template = "{{ messages }}<think>{{ '</think>' }}"
+    thinking = tiny_gguf(metadata={**LLAMA, "tokenizer.chat_template": template})
+    disk.put("models/thinks.gguf", thinking)
+    disk.put("models/talks.gguf")
+    assert {card.id: card.thinks for card in disk.store.list()} == {"thinks": True, "talks": False}
+
+
 def test_each_programs_models_are_found_in_place(disk: Disk) -> None:
     disk.put("models/mine.gguf")
     disk.put_ollama("registry.ollama.ai/library/llama3.2/3b")

@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 from pydantic import Field
 
-from app.api.body import Body, Whole, read_body
+from app.api.body import Body, Reads, Whole
 from app.api.constraint import schema_of
 from app.api.messages.events import MessagesDialect
-from app.api.messages.turns import conversation_of, tools_of
+from app.api.messages.turns import MessagesTool, MessagesTurn, conversation_of, tools_of
+from app.api.notices import Notices
 from app.api.reply import Reply
 from app.api.sampling import PRIORITY_HEADER, limits_of, priority_of
 from app.api.toolchoice import checked
@@ -25,9 +26,9 @@ class CountFields(Body):
     """What a prompt is made of."""
 
     model: str = Field(min_length=1)
-    messages: list[Any]
+    messages: list[MessagesTurn]
     system: Any = None
-    tools: list[Any] | None = None
+    tools: list[MessagesTool] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
@@ -47,35 +48,37 @@ class MessagesFields(CountFields):
 
 
 @router.post("/v1/messages")
-async def create_message(http: HttpRequest) -> Response:
+async def create_message(
+    http: HttpRequest, body: Annotated[MessagesFields, Depends(Reads(MessagesFields))]
+) -> Response:
     """Answer a conversation."""
-    body = await read_body(http, MessagesFields)
     http.state.model = body.model
     state = http.app.state
-    request = request_of(body, http.headers.get(PRIORITY_HEADER))
+    request = request_of(body, http.headers.get(PRIORITY_HEADER), state.notices)
     dialect = MessagesDialect(body.model)
     return Reply(state.host, [request], dialect, state.pace, stream=bool(body.stream))
 
 
 @router.post("/v1/messages/count_tokens")
-async def count_tokens(http: HttpRequest) -> dict[str, int]:
+async def count_tokens(
+    http: HttpRequest, body: Annotated[CountFields, Depends(Reads(CountFields))]
+) -> dict[str, int]:
     """How many tokens the prompt would have."""
-    body = await read_body(http, CountFields)
     http.state.model = body.model
-    tokens = await http.app.state.host.tokens(_asked(body))
+    tokens = await http.app.state.host.tokens(_asked(body, http.app.state.notices))
     return {"input_tokens": len(tokens)}
 
 
-def _asked(body: CountFields) -> Request:
+def _asked(body: CountFields, notices: Notices) -> Request:
     choice = _choice(body.tool_choice)
-    tools = [] if choice.mode is ToolMode.NONE else tools_of(body.tools or [])
+    tools = [] if choice.mode is ToolMode.NONE else tools_of(body.tools or [], notices)
     prompt = conversation_of(body.system, body.messages, tools, _template_args(body))
     return Request(body.model, prompt, tool_choice=checked(choice, {tool.name for tool in tools}))
 
 
-def request_of(body: MessagesFields, priority: str | None) -> Request:
+def request_of(body: MessagesFields, priority: str | None, notices: Notices) -> Request:
     """The fields as the one internal request. Raises RequestInvalid."""
-    asked = _asked(body)
+    asked = _asked(body, notices)
     given: dict[str, Any] = {
         "temperature": body.temperature,
         "top_k": None if body.top_k is None else min(body.top_k, 2**31 - 1),

@@ -1,18 +1,49 @@
 """Anthropic's `system`, `messages` and `tools` as one conversation; refusals name the part."""
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from app.api.parts import JSON, object_at, optional_string, string_at
+from pydantic import WithJsonSchema
+
+from app.api.notices import Notices
+from app.api.parts import JSON, TEXT, object_at, optional_string, string_at
 from models.chat import Conversation, Message, Role, Tool, ToolCall
 from models.errors import RequestInvalid
 from models.tooltext import describe
 
-logger = logging.getLogger("runner.http")
-
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+
+MessagesTurn = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "role": {"enum": sorted(_ROLES)},
+                "content": {"anyOf": [TEXT, {"type": "array", "items": {"type": "object"}}]},
+            },
+            "required": ["role", "content"],
+        }
+    ),
+]
+"""A turn as clients are told of it; `_message` reads it."""
+MessagesTool = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "description": TEXT,
+                "input_schema": {"type": "object", "description": "a JSON schema"},
+                "defer_loading": {"type": "boolean"},
+            },
+            "required": ["name"],
+        }
+    ),
+]
+"""A tool as clients are told of it; `tools_of` reads it."""
 
 
 def conversation_of(
@@ -28,7 +59,7 @@ def conversation_of(
     return Conversation(tuple(turns), tuple(tools), template_args)
 
 
-def tools_of(tools: Sequence[Any]) -> list[Tool]:
+def tools_of(tools: Sequence[Any], notices: Notices) -> list[Tool]:
     """The tools with a schema; those that Anthropic's own servers would run are left out."""
     found: list[Tool] = []
     for index, value in enumerate(tools):
@@ -36,7 +67,7 @@ def tools_of(tools: Sequence[Any]) -> list[Tool]:
         fields = object_at(value, path)
         kind = fields.get("type")
         if kind not in (None, "custom") and "input_schema" not in fields:
-            logger.warning("a tool of type %.40s is not run here and was left out", kind)
+            notices.ignored("tools", kind)
             continue
         schema = fields.get("input_schema")
         name = string_at(fields.get("name"), f"{path}.name")

@@ -1,17 +1,18 @@
 """`POST /api/chat` and `POST /api/generate`: answers in lines, loading and unloading."""
 
 import contextlib
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
-from app.api.body import read_body
-from app.api.models import known_as
+from app.api.body import Reads
+from app.api.models import asked_for
 from app.api.ollama.fields import (
     AnswerFields,
-    ChatFields,
     GenerateFields,
+    OllamaChatFields,
     chat_request,
     generate_request,
     leaves_at_once,
@@ -37,9 +38,10 @@ router = APIRouter()
 
 
 @router.post("/api/chat")
-async def chat(http: HttpRequest) -> Response:
+async def chat(
+    http: HttpRequest, body: Annotated[OllamaChatFields, Depends(Reads(OllamaChatFields))]
+) -> Response:
     """Answer a conversation; without messages, load the model or let it go."""
-    body = await read_body(http, ChatFields)
     if not body.messages:
         return await _without_prompt(http, body, in_message)
     request = chat_request(body, http.headers.get(PRIORITY_HEADER))
@@ -47,10 +49,11 @@ async def chat(http: HttpRequest) -> Response:
 
 
 @router.post("/api/generate")
-async def generate(http: HttpRequest) -> Response:
+async def generate(
+    http: HttpRequest, body: Annotated[GenerateFields, Depends(Reads(GenerateFields))]
+) -> Response:
     """Answer a prompt; without one, load the model or let it go."""
-    body = await read_body(http, GenerateFields)
-    request = generate_request(body, http.headers.get(PRIORITY_HEADER))
+    request = generate_request(body, http.app.state.notices, http.headers.get(PRIORITY_HEADER))
     if not body.prompt:
         return await _without_prompt(http, body, in_response)
     return _answer(http, body, request, in_response)
@@ -58,7 +61,8 @@ async def generate(http: HttpRequest) -> Response:
 
 def _answer(http: HttpRequest, body: AnswerFields, request: Request, shape: Shape) -> Response:
     http.state.model = body.model
-    watched = Watched(http.app.state.host, body.num_ctx)
+    state = http.app.state
+    watched = Watched(state.host, state.notices, body.num_ctx)
     return _reply(http, body, request, watched, OllamaDialect(body.model, shape, watched))
 
 
@@ -66,10 +70,10 @@ async def _without_prompt(http: HttpRequest, body: AnswerFields, shape: Shape) -
     http.state.model = body.model
     host = http.app.state.host
     if not leaves_at_once(body.keep_alive):
-        watched = LoadsOnly(host)
+        watched = LoadsOnly(host, http.app.state.notices)
         dialect = OllamaDialect(body.model, shape, watched, "load")
         return _reply(http, body, Request(body.model, RawPrompt("")), watched, dialect)
-    known = known_as(host, body.model)
+    known = await asked_for(host, body.model)
     with contextlib.suppress(ModelNotFound):  # it was not loaded
         await host.unload(known.id)
     head = {"model": body.model, "created_at": now()}

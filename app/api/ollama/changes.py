@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from app.api.body import read_body
+from app.api.body import Reads
 from app.api.errors import fault_of
 from app.api.ollama.lines import MEDIA_TYPE, line
 from app.api.ollama.shelf import Named
@@ -39,9 +39,10 @@ class PullFields(Named):
 
 
 @router.post("/api/pull")
-async def pull(http: HttpRequest) -> Response:
+async def pull(
+    http: HttpRequest, body: Annotated[PullFields, Depends(Reads(PullFields))]
+) -> Response:
     """Fetch a model, with progress. It stops when the client goes away, and can be gone on with."""
-    body = await read_body(http, PullFields)
     library: Library = http.app.state.library
     name = library.named(body.meant)
     silence_s = http.app.state.pace.keepalive_s
@@ -96,9 +97,9 @@ def _status(item: News, digests: dict[str, str]) -> dict[str, Any] | None:
 
 
 @router.delete("/api/delete")
-async def delete(http: HttpRequest) -> Response:
+async def delete(http: HttpRequest, body: Annotated[Named, Depends(Reads(Named))]) -> Response:
     """Remove a model's files, once nobody uses it any more."""
-    name = (await read_body(http, Named)).meant
+    name = body.meant
     host = http.app.state.host
     card = await asyncio.to_thread(host.card, name)
     with contextlib.suppress(ModelNotFound):  # it was not loaded

@@ -1,13 +1,13 @@
 """What Ollama's clients send, as the one internal request; every refusal names the field."""
 
-import logging
 from typing import Any, cast
 
 from pydantic import Field
 
 from app.api.body import Body, Whole
 from app.api.constraint import schema_of
-from app.api.conversation import conversation_of
+from app.api.conversation import ChatMessage, ChatTool, conversation_of
+from app.api.notices import Notices
 from app.api.sampling import SharedFields, TopCount, limits_of, priority_of, sampling_of
 from models.chat import (
     Constraint,
@@ -19,8 +19,6 @@ from models.chat import (
     Role,
 )
 from models.errors import RequestInvalid
-
-logger = logging.getLogger("runner.http")
 
 _EFFORTS = ("low", "medium", "high", "max")
 
@@ -51,11 +49,11 @@ class AnswerFields(Body):
         return (self.options and self.options.num_ctx) or 0
 
 
-class ChatFields(AnswerFields):
+class OllamaChatFields(AnswerFields):
     """`POST /api/chat`."""
 
-    messages: list[Any] | None = None
-    tools: list[Any] | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[ChatTool] | None = None
 
 
 class GenerateFields(AnswerFields):
@@ -77,14 +75,16 @@ def leaves_at_once(keep_alive: str | float | None) -> bool:
     return keep_alive == 0
 
 
-def chat_request(body: ChatFields, priority: str | None = None) -> Request:
+def chat_request(body: OllamaChatFields, priority: str | None = None) -> Request:
     """A conversation. Raises RequestInvalid."""
     messages = _messages(body.messages or [])
     prompt = conversation_of(messages, body.tools or [], _template_args(body.think))
     return _request(body, prompt, priority)
 
 
-def generate_request(body: GenerateFields, priority: str | None = None) -> Request:
+def generate_request(
+    body: GenerateFields, notices: Notices, priority: str | None = None
+) -> Request:
     """A prompt, as it is or as a user's turn. Raises RequestInvalid."""
     if body.suffix:
         raise RequestInvalid("suffix: filling in text before it is not supported.", "suffix")
@@ -101,7 +101,7 @@ def generate_request(body: GenerateFields, priority: str | None = None) -> Reque
         return _request(body, RawPrompt(prompt), priority)
     if body.template:
         # It is in Go's template language, and would bypass the markup that the model knows.
-        logger.warning("%s: template is ignored; the model's own is used", body.model)
+        notices.once("template is ignored; a model's own is used (said once)")
     system = (Message(Role.SYSTEM, body.system),) if body.system else ()
     turns = (*system, Message(Role.USER, prompt))
     return _request(body, Conversation(turns, (), _template_args(body.think)), priority)

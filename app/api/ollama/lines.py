@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Any, cast
 from app.api import accounts
 from app.api.errors import Fault
 from app.api.generations import Piece
+from app.api.notices import Notices
 from app.api.reply import Answer
 from models.chat import (
     Event,
@@ -31,8 +31,6 @@ from models.chat import (
     Usage,
 )
 from runtimes.base import ModelHost
-
-logger = logging.getLogger("runner.http")
 
 MEDIA_TYPE = "application/x-ndjson"
 LINES = [
@@ -76,9 +74,10 @@ class Watched:
     """The host during one request. It measures how long the model took to load, and says where a
     client plans with more context than there is."""
 
-    def __init__(self, host: ModelHost, num_ctx: int = 0) -> None:
+    def __init__(self, host: ModelHost, notices: Notices, num_ctx: int = 0) -> None:
         self.load_s = 0.0
         self._host = host
+        self._notices = notices
         self._num_ctx = num_ctx
 
     async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
@@ -90,11 +89,9 @@ class Watched:
                     case Loading():
                         self.load_s = time.monotonic() - began
                     case Started(context=context) if context < self._num_ctx:
-                        logger.warning(
-                            "%s: num_ctx is %d, and %d tokens are served; --ctx sets them",
-                            request.model,
-                            self._num_ctx,
-                            context,
+                        self._notices.once(
+                            f"{ascii(request.model)[1:-1]}: num_ctx is {self._num_ctx}, and "
+                            f"{context} tokens are served; --ctx sets them (said once)"
                         )
                     case _:
                         pass

@@ -3,17 +3,16 @@
 import asyncio
 import hashlib
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 
-from app.api.body import Body, read_body
-from app.api.models import known_as
+from app.api.body import Body, Reads
+from app.api.models import capabilities_of, known_as
 from app.api.ollama.lines import moment
 from app.version import version
 from models.card import Format, ModelCard
-from models.dialects.choose import dialect_for
 from models.errors import RequestInvalid
 from models.gguf import read_file
 from models.header import GgufHeader
@@ -64,10 +63,10 @@ async def ps(http: HttpRequest) -> dict[str, Any]:
 
 
 @router.post("/api/show")
-async def show(http: HttpRequest) -> dict[str, Any]:
+async def show(http: HttpRequest, body: Annotated[Named, Depends(Reads(Named))]) -> dict[str, Any]:
     """What is known of one model."""
     host = http.app.state.host
-    name = (await read_body(http, Named)).meant
+    name = body.meant
     card: ModelCard = await asyncio.to_thread(host.card, name)
     info = known_as(host, card.id)
     header = await asyncio.to_thread(read_file, card.path) if card.format is Format.GGUF else None
@@ -78,7 +77,7 @@ async def show(http: HttpRequest) -> dict[str, Any]:
         "template": header.chat_template if header else "",
         "details": _details(info) | {"parameter_size": _count(header)},
         "model_info": _facts(info, header),
-        "capabilities": _capabilities(header),
+        "capabilities": capabilities_of(info),
         "modified_at": _modified(info),
     }
 
@@ -147,14 +146,6 @@ def _facts(info: ModelInfo, header: GgufHeader | None) -> dict[str, Any]:
             f"{arch}.attention.head_count": header.head_count,
         }
     return facts
-
-
-def _capabilities(header: GgufHeader | None) -> list[str]:
-    """Tools are told to every model, in its template's words or in plain ones."""
-    source = header.chat_template if header else ""
-    dialect = dialect_for(source)
-    thinks = dialect.channels is not None or any(t.end in source for t in dialect.thinking)
-    return ["completion", "tools", *(["thinking"] if thinks else [])]
 
 
 def _count(header: GgufHeader | None) -> str:

@@ -12,6 +12,7 @@ from app.api.reply import Answer, frame
 from app.api.responses.fields import Asked, ResponseFields
 from app.api.responses.ids import new_id
 from app.api.responses.output import Output
+from app.api.responses.sealed import Seal
 from models.chat import (
     Finished,
     FinishReason,
@@ -23,11 +24,18 @@ from models.chat import (
 
 
 class ResponsesDialect:
-    """Writes one response. `keep` is given each one that came to its end."""
+    """Writes one response. `keep` is given each one that came to its end; with a `seal`, thoughts
+    come with a sealed copy."""
 
-    def __init__(self, body: ResponseFields, asked: Asked, keep: Callable[[JSON], None]) -> None:
+    def __init__(
+        self,
+        body: ResponseFields,
+        asked: Asked,
+        keep: Callable[[JSON], None],
+        seal: Seal | None = None,
+    ) -> None:
         self._head = _head(body, asked)
-        self._output = Output(asked.toolbox, with_logprobs=body.wants_logprobs)
+        self._output = Output(asked.toolbox, seal, with_logprobs=body.wants_logprobs)
         self._progress = bool(body.return_progress)
         self._keep = keep
         self._number = 0

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from app.api.constraint import constraint_of, schema_of
+from app.api.notices import Notices
 from app.api.parts import JSON, object_at
 from app.api.responses.ids import new_id
 from app.api.responses.items import kind_of, messages_of
-from app.api.responses.notices import Notices
+from app.api.responses.sealed import Seal
 from app.api.responses.store import ResponseStore
 from app.api.responses.tools import Toolbox
 from app.api.sampling import (
@@ -23,6 +24,7 @@ from models.chat import Constraint, ConstraintKind, Conversation, Message, Reque
 from models.errors import RequestInvalid
 
 LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED = "reasoning.encrypted_content"
 _NO_THINKING = ("none", "minimal")
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
@@ -57,6 +59,11 @@ class ResponseFields(SharedFields):
         return self.store is not False
 
     @property
+    def wants_sealed(self) -> bool:
+        """Whether reasoning comes with a copy that its client need not understand."""
+        return ENCRYPTED in (self.include or [])
+
+    @property
     def wants_logprobs(self) -> bool:
         return bool(self.top_logprobs) or LOGPROBS in (self.include or [])
 
@@ -71,17 +78,25 @@ class Asked:
     items: tuple[JSON, ...]
 
 
-def asked(
-    body: ResponseFields, priority: str | None, store: ResponseStore, notices: Notices
-) -> Asked:
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What items may refer to, and how what is left out is told."""
+
+    store: ResponseStore
+    seal: Seal
+    notices: Notices
+
+
+def asked(body: ResponseFields, priority: str | None, about: Surroundings) -> Asked:
     """The fields as the one internal request. Raises RequestInvalid."""
     _refuse_what_is_not_here(body)
-    toolbox = Toolbox(body.tools or [], notices)
+    store = about.store
+    toolbox = Toolbox(body.tools or [], about.notices)
     choice, tools = toolbox.choose(body.tool_choice, parallel=body.parallel_tool_calls is not False)
     own = _own_items(body, store)
     before = store.context(body.previous_response_id) if body.previous_response_id else []
     pairs = [*(("previous_response_id", item) for item in before), *own]
-    messages = messages_of(pairs, toolbox, notices)
+    messages = messages_of(pairs, toolbox, about.seal, about.notices)
     if not messages:
         raise RequestInvalid("input must hold at least one message.", "input")
     if body.instructions:

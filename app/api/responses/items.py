@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterable
 from typing import Any, cast
 
+from app.api.notices import Notices
 from app.api.parts import JSON, object_at, optional_string, string_at, text_at
-from app.api.responses.notices import Notices
+from app.api.responses.sealed import Seal
 from app.api.responses.tools import Toolbox
 from models.chat import Message, Role, ToolCall
 from models.errors import RequestInvalid
@@ -19,18 +20,18 @@ _ROLES = {
 
 
 def messages_of(
-    items: Iterable[tuple[str, JSON]], toolbox: Toolbox, notices: Notices
+    items: Iterable[tuple[str, JSON]], toolbox: Toolbox, seal: Seal, notices: Notices
 ) -> tuple[Message, ...]:
     """The conversation of items, each with its path. Raises RequestInvalid."""
-    turns = _Turns(toolbox, notices)
+    turns = _Turns(toolbox, seal, notices)
     for path, item in items:
         turns.add(item, path)
     return turns.ended()
 
 
 class _Turns:
-    def __init__(self, toolbox: Toolbox, notices: Notices) -> None:
-        self._toolbox, self._notices = toolbox, notices
+    def __init__(self, toolbox: Toolbox, seal: Seal, notices: Notices) -> None:
+        self._toolbox, self._seal, self._notices = toolbox, seal, notices
         self._messages: list[Message] = []
         # The assistant's turn that is being put together.
         self._content: str | None = None
@@ -54,7 +55,7 @@ class _Turns:
             case "message":
                 self._message(item, path)
             case "reasoning":
-                if thought := _thought(item, path):
+                if thought := self._sealed(item, path) or _thought(item, path):
                     (self._later if self._spoken else self._thoughts).append(thought)
             case "function_call":
                 self._call(item, path, _arguments(item, path))
@@ -85,6 +86,18 @@ class _Turns:
         else:
             self._close()
             self._messages.append(Message(role, text))
+
+    def _sealed(self, item: JSON, path: str) -> str | None:
+        """The thought in an item's sealed copy, as it left us."""
+        word = optional_string(item, "encrypted_content", path)
+        if not word:
+            return None
+        thought = self._seal.open(word)
+        if thought is None:
+            self._notices.once(
+                "encrypted reasoning of another server, or altered, is ignored (said once)"
+            )
+        return thought
 
     def _call(self, item: JSON, path: str, arguments: str) -> None:
         name = string_at(item.get("name"), f"{path}.name")
@@ -130,7 +143,7 @@ def _role(value: Any, path: str) -> Role:
 
 
 def _thought(item: JSON, path: str) -> str:
-    """Reasoning in the clear: the whole of it, else its summary. What is encrypted is not ours."""
+    """Reasoning in the clear: the whole of it, else its summary."""
     return _texts(item, "content", path) or _texts(item, "summary", path)
 
 

@@ -8,6 +8,7 @@ from app.api import accounts
 from app.api.parts import JSON
 from app.api.responses.freetext import FreeText
 from app.api.responses.ids import new_id
+from app.api.responses.sealed import Seal
 from app.api.responses.tools import Offered
 from models.chat import TokenLogprob
 
@@ -105,8 +106,9 @@ class MessageItem:
 class ReasoningItem:
     """What the model thinks, in the clear."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, seal: Seal | None = None) -> None:
         self._frame = _Frame("rs", index)
+        self._seal = seal
         self._text: list[str] = []
 
     def begin(self) -> Iterator[JSON]:
@@ -123,13 +125,15 @@ class ReasoningItem:
         yield self._frame.done(self.shown())
 
     def shown(self) -> JSON:
-        return {
+        text = "".join(self._text)
+        item: JSON = {
             "id": self._frame.id,
             "type": "reasoning",
             "status": self._frame.status,
             "summary": [],
-            "content": [{"type": "reasoning_text", "text": "".join(self._text)}],
+            "content": [{"type": "reasoning_text", "text": text}],
         }
+        return item if self._seal is None else item | {"encrypted_content": self._seal.close(text)}
 
 
 class FunctionCallItem:

@@ -11,6 +11,7 @@ from app.api.responses.kinds import (
     OutputItem,
     ReasoningItem,
 )
+from app.api.responses.sealed import Seal
 from app.api.responses.tools import Toolbox
 from models.chat import (
     Event,
@@ -30,8 +31,8 @@ class Output:
     """The items of one response while they come. A text or a thought ends where another item
     begins; calls may run side by side."""
 
-    def __init__(self, toolbox: Toolbox, *, with_logprobs: bool) -> None:
-        self._toolbox, self._with_logprobs = toolbox, with_logprobs
+    def __init__(self, toolbox: Toolbox, seal: Seal | None, *, with_logprobs: bool) -> None:
+        self._toolbox, self._seal, self._with_logprobs = toolbox, seal, with_logprobs
         self._items: list[OutputItem] = []
         self._words: MessageItem | ReasoningItem | None = None
         self._calls: dict[int, CallItem] = {}
@@ -72,7 +73,7 @@ class Output:
         self._logprobs.clear()  # those of tokens that are no text of a message
         if not isinstance(self._words, ReasoningItem):
             yield from self._settle()
-            yield from self._begin(ReasoningItem(len(self._items)))
+            yield from self._begin(ReasoningItem(len(self._items), self._seal))
         assert isinstance(self._words, ReasoningItem)
         yield from self._words.push(text)
 

@@ -1,18 +1,18 @@
 """`/v1/responses`: make a response, and ask for one that is still in memory."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
 
-from app.api.body import read_body
+from app.api.body import Reads
 from app.api.errors import Fault, respond
 from app.api.parts import JSON
 from app.api.reply import Reply
 from app.api.responses.dialect import ResponsesDialect
-from app.api.responses.fields import ResponseFields, asked
-from app.api.responses.notices import Notices
+from app.api.responses.fields import Asked, ResponseFields, Surroundings, asked
+from app.api.responses.sealed import Seal
 from app.api.responses.store import ResponseStore, Stored
 from app.api.sampling import PRIORITY_HEADER
 from models.errors import RequestInvalid
@@ -25,9 +25,9 @@ MOST_ITEMS = 100
 class Memory:
     """What the routes remember between requests."""
 
-    def __init__(self, store: ResponseStore | None = None) -> None:
+    def __init__(self, store: ResponseStore | None = None, seal: Seal | None = None) -> None:
         self.store = store or ResponseStore()
-        self.notices = Notices()
+        self.seal = seal or Seal()
 
 
 def _memory(http: HttpRequest) -> Memory:
@@ -35,20 +35,37 @@ def _memory(http: HttpRequest) -> Memory:
 
 
 @router.post("/v1/responses")
-async def create_response(http: HttpRequest) -> Response:
+async def create_response(
+    http: HttpRequest, body: Annotated[ResponseFields, Depends(Reads(ResponseFields))]
+) -> Response:
     """Answer a conversation, given as items."""
-    body = await read_body(http, ResponseFields)
     http.state.model = body.model
     state, memory = http.app.state, _memory(http)
-    question = asked(body, http.headers.get(PRIORITY_HEADER), memory.store, memory.notices)
+    question = _asked(http, body)
 
     def keep(response: JSON) -> None:
         if body.kept:
             memory.store.put(Stored(response, question.items, body.previous_response_id))
 
-    dialect = ResponsesDialect(body, question, keep)
+    dialect = ResponsesDialect(body, question, keep, memory.seal if body.wants_sealed else None)
     stream = bool(body.stream)
     return Reply(state.host, [question.request], dialect, state.pace, stream=stream)
+
+
+@router.post("/v1/responses/input_tokens")
+async def count_input_tokens(
+    http: HttpRequest, body: Annotated[ResponseFields, Depends(Reads(ResponseFields))]
+) -> JSON:
+    """How many tokens the prompt would have."""
+    http.state.model = body.model
+    tokens = await http.app.state.host.tokens(_asked(http, body).request)
+    return {"object": "response.input_tokens", "input_tokens": len(tokens)}
+
+
+def _asked(http: HttpRequest, body: ResponseFields) -> Asked:
+    memory = _memory(http)
+    about = Surroundings(memory.store, memory.seal, http.app.state.notices)
+    return asked(body, http.headers.get(PRIORITY_HEADER), about)
 
 
 @router.get("/v1/responses/{id}")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
+from app.api.notices import Notices
 from app.api.parts import JSON, object_at, optional_string, string_at
-from app.api.responses.notices import Notices
 from models.chat import Tool, ToolChoice, ToolMode
 from models.errors import RequestInvalid
 
