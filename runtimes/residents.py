@@ -163,6 +163,11 @@ class Residents:
             return self._park_one()
         return bool(self._x.caps.piece) and self.put_away(None)
 
+    def rest(self) -> bool:
+        """Nobody runs: move one idle sequence out of the way of whoever comes next, if it comes
+        back as fast as if it had stayed. Returns whether one went."""
+        return bool(self._x.caps.park_cells) and self._park_one()
+
     def _park_one(self) -> bool:
         """Park the sequence least worth keeping, of those for which it pays."""
         short: set[Handle | None] = {

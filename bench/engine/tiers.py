@@ -155,6 +155,7 @@ async def switch(server: Server, args: argparse.Namespace) -> dict[str, float]:
             reply = await server.ask(talk, 8)
             turns.append(reply)
             talk += [{"role": "assistant", "content": reply.text}, *user(prose(2, 48))]
+    await asyncio.sleep(args.pause)
     fresh = await server.ask(user(prose(999, args.tokens)), 8)
     began = time.monotonic()
     together = await asyncio.gather(*(server.ask(talk, args.answer) for talk in talks))
@@ -200,6 +201,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=8)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--answer", type=int, default=48)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before the new stream")
     parser.add_argument("--settle", type=float, default=3.0)
     parser.add_argument("--never", nargs="*", default=[], help="ids of tokens not to answer with")
     parser.add_argument("--log", type=Path, default=Path(os.devnull))

@@ -64,7 +64,7 @@ class Tiers:
         """Something happens."""
         choice = self.rng.choice
         deeds = [self.step] * 10 + [self.submit] * 3 + [self.let_go] * 3 + [self.tidy] * 3
-        deeds += [self.cancel, self.evict, self.relax, self.relax, self.preempt]
+        deeds += [self.cancel, self.evict, self.relax, self.relax, self.rest, self.preempt]
         deeds += [self.lose_a_file, self.flip_a_file, self.flip_in_host]
         choice(deeds)()
         if self.disk is not None:
@@ -143,6 +143,14 @@ class Tiers:
 
     def relax(self) -> None:
         self.made.relax()
+
+    def rest(self) -> None:
+        if not self.made.running:
+            while self.made.residents.rest():
+                pass
+            least = self.x.caps.park_least
+            fits = [h for h in self.made.residents.idle if self.made.tree.private(h) >= least]
+            assert not self.x.caps.park_cells or not fits
 
     def tidy(self) -> None:
         stash = self.made.stash
