@@ -233,6 +233,27 @@ def control_ids(model: Model) -> frozenset[int]:
     return frozenset(t for t in range(vocab_size(model)) if _c.llama_vocab_is_control(vocab, t))
 
 
+def special_texts(model: Model) -> tuple[list[str], list[str]]:
+    """What the tokenizer looks for before anything else, as it is written: all of it, and those
+    control marks of it that take no white space before them along (`llama_vocab::
+    cache_special_tokens`)."""
+    vocab = _c.llama_model_get_vocab(model)
+    special = (
+        _c.LLAMA_TOKEN_ATTR_CONTROL | _c.LLAMA_TOKEN_ATTR_USER_DEFINED | _c.LLAMA_TOKEN_ATTR_UNKNOWN
+    )
+    every: list[str] = []
+    marks: list[str] = []
+    for token in range(vocab_size(model)):
+        attributes = int(_c.llama_vocab_get_attr(vocab, token))
+        if attributes & special:
+            text = (_c.llama_vocab_get_text(vocab, token) or b"").decode("utf-8", "replace")
+            every.append(text)
+            plain = not attributes & _c.LLAMA_TOKEN_ATTR_LSTRIP
+            if text and plain and _c.llama_vocab_is_control(vocab, token):
+                marks.append(text)
+    return every, marks
+
+
 def bos_eos(model: Model) -> tuple[int, int, bool]:
     """The first and last token of a text (-1: none), and whether tokenizing adds the first."""
     vocab = _c.llama_model_get_vocab(model)

@@ -14,6 +14,7 @@ from runtimes.llamacpp.devices import list_devices
 from runtimes.llamacpp.executor import MAX_ROWS, Layout, LlamaExecutor
 from runtimes.llamacpp.offload import HOST, Placement, placements
 from runtimes.messages import LoadSpec, Vocab
+from runtimes.segments import SegmentedTokenizer, cutting
 
 # Sequence ids for finished requests where these can be parked on a GPU.
 PARKED_SEQUENCES = 48
@@ -34,6 +35,7 @@ class LlamaModel:
         self._model, self._spec, self._log = model, spec, log
         self._placement = placement
         self._quiet: LlamaExecutor | None = None
+        self._tokenizer = self._new_tokenizer()
         layout = self._shared_layout()
         self.executor = self._new_executor(layout, spec.cells, layout.ids)
 
@@ -129,7 +131,17 @@ class LlamaModel:
 
     def encode(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]:
         """Tokenize; the one call that may come from another thread."""
+        return self._tokenizer(text, add_bos, specials)
+
+    def _tokenized(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]:
         return c.tokenize(self._model, text, add_bos=add_bos, specials=specials)
+
+    def _new_tokenizer(self) -> SegmentedTokenizer:
+        """Text is cut only where the library adds nothing but the first token."""
+        added = self._tokenized("", True, True)
+        every, marks = c.special_texts(self._model)
+        cuts = cutting(marks, every) if len(added) <= 1 else ()
+        return SegmentedTokenizer(self._tokenized, cuts, added)
 
     # ------------------------------------------------------------------ life
 
