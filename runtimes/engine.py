@@ -106,6 +106,7 @@ class Engine:
         self._compiling = Compiling(self._constraints)
         self._stats = EngineStats(cells=executor.caps.cells)
         self._news = _News()
+        self._rested = True
 
     # ------------------------------------------------------------------ requests
 
@@ -129,6 +130,7 @@ class Engine:
         sampling = order.sampling
         if sampling.seed is None:
             sampling = replace(sampling, seed=random.getrandbits(63))
+        self._rested = False
         prompt = np.array(order.tokens, np.int32)
         job = Job(
             id=order.id,
@@ -193,10 +195,19 @@ class Engine:
     def untidy(self) -> bool:
         """Whether there is something to `tidy`."""
         stash = self.shared.scheduler.stash
-        return stash is not None and stash.pending
+        return not self._rested or (stash is not None and stash.pending)
 
     def tidy(self) -> bool:
         """A piece of what can wait until there is no request; whether there was one."""
+        if self.put_away():
+            return True
+        if self._rested:
+            return False
+        self._rested = not self.shared.scheduler.residents.rest()
+        return True
+
+    def put_away(self) -> bool:
+        """Copy a piece of what the store does not hold yet; whether there was one."""
         stash = self.shared.scheduler.stash
         if stash is None or not stash.pending:
             return False
@@ -249,7 +260,7 @@ class Engine:
                 pass
             self._parting.took(started, self._clock())
         started = self._clock()
-        if self._copying.due(started) and self.tidy():
+        if self._copying.due(started) and self.put_away():
             self._copying.took(started, self._clock())
 
     def _welcome(self, room: Room, job: Job) -> None:

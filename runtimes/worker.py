@@ -236,7 +236,7 @@ def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> No
 def _put_away(engine: Engine) -> None:
     """Whoever stops right after an answer still keeps it, if that does not take long."""
     end = time.monotonic() + _PUT_AWAY_S
-    while time.monotonic() < end and engine.tidy():
+    while time.monotonic() < end and engine.put_away():
         pass
 
 
