@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtimes.diskcache import DiskCache
+from runtimes.diskcache import Deliver, DiskCache
 from runtimes.kvfiles import (
     KEY_BYTES,
     Entry,
@@ -248,11 +248,6 @@ class BlockStore:
     def count_restored(self, *, from_disk: bool) -> None:
         self._restored[from_disk] += 1
 
-    def keep(self, entry: Entry, payload: bytes) -> None:
-        """A payload came from the disk; keep it at hand."""
-        if entry.key in self._entries:
-            self._shelve(entry, payload)
-
     def wait(self, timeout: float, ready: Callable[[], bool]) -> None:
         """Wait until something arrives from the disk for which `ready` holds."""
         with self.arrived:
@@ -315,14 +310,15 @@ class _Shelf:
 @dataclass(slots=True)
 class _Slot:
     entry: Entry
-    payload: bytes | None = None
+    payload: bytes | memoryview | None = None
     here: bool = False
     from_disk: bool = False
 
 
 class Fetch:
     """Payloads on their way, handed out in order. What is in host memory is held at once; the rest
-    comes from the disk, a few ahead."""
+    comes from the disk, a few ahead. It is not kept here as well: its file is most likely in the
+    system's memory by now."""
 
     def __init__(self, store: BlockStore, entries: Sequence[Entry]) -> None:
         self._store = store
@@ -331,6 +327,7 @@ class Fetch:
         for slot in self._slots:
             slot.payload = store.in_host(slot.entry)
             slot.here = slot.payload is not None or store.disk is None
+        self._lent: memoryview | None = None
         self._asked = 0
         self._ask()
 
@@ -344,8 +341,11 @@ class Fetch:
         """Whether `take` has something to give."""
         return not self.done and self._slots[self._taken].here
 
-    def take(self) -> tuple[Entry, bytes | None]:
-        """The next payload, None where it is lost. Only when `ready`."""
+    def take(self) -> tuple[Entry, bytes | memoryview | None]:
+        """The next payload, valid until the next call; None where it is lost. Only when `ready`."""
+        if self._lent is not None and self._store.disk is not None:
+            self._store.disk.give_back(self._lent)
+        self._lent = None
         slot = self._slots[self._taken]
         self._taken += 1
         payload, slot.payload = slot.payload, None
@@ -355,8 +355,8 @@ class Fetch:
             self._store.forget(slot.entry)
         else:
             self._store.count_restored(from_disk=slot.from_disk)
-            if slot.from_disk:
-                self._store.keep(slot.entry, payload)
+            if isinstance(payload, memoryview) and not payload.readonly:
+                self._lent = payload
         self._ask()
         return slot.entry, payload
 
@@ -368,8 +368,8 @@ class Fetch:
             if not slot.here:
                 disk.read(slot.entry, self._deliverer(slot))
 
-    def _deliverer(self, slot: _Slot) -> Callable[[bytes | None], None]:
-        def deliver(payload: bytes | None) -> None:
+    def _deliverer(self, slot: _Slot) -> Deliver:
+        def deliver(payload: memoryview | None) -> None:
             with self._store.arrived:
                 slot.payload, slot.here, slot.from_disk = payload, True, True
                 self._store.arrived.notify_all()

@@ -6,6 +6,7 @@ beside it: all sums over a row are taken from left to right, and what pads the a
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ from runtimes.shortlist import Shortlist, shortlist
 _TOGETHER = 512
 # Where top-k does not say how many candidates there are: so many at first, then so many times more.
 _FIRST, _MORE = 128, 16
+# A thread is woken for at least so many logits.
+_THREAD_LOGITS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,32 @@ def choose(logits: Floats, asks: Sequence[Ask]) -> list[int]:
                 # Without a single finite logit, or with one that is not a number, nothing is drawn.
                 tokens[i] = token if token >= 0 else int(logits[asks[i].row].argmax())
     return tokens
+
+
+Choose = Callable[[Floats, Sequence[Ask]], list[int]]
+
+
+class ThreadedChoice:
+    """`choose` on up to `threads` threads, some rows each, where there are enough of them."""
+
+    def __init__(self, threads: int) -> None:
+        self._most = threads
+        self._pool = ThreadPoolExecutor(max(1, threads - 1), thread_name_prefix="choose")
+
+    def __call__(self, logits: Floats, asks: Sequence[Ask]) -> list[int]:
+        """See `choose`."""
+        parts = min(self._most, len(asks), len(asks) * logits.shape[1] // _THREAD_LOGITS)
+        if parts < 2:
+            return choose(logits, asks)
+        size = -(-len(asks) // parts)
+        others = [
+            self._pool.submit(choose, logits, asks[start : start + size])
+            for start in range(size, len(asks), size)
+        ]
+        tokens = choose(logits, asks[:size])
+        for other in others:
+            tokens += other.result()
+        return tokens
 
 
 def _top_k(how: Sampling, size: int) -> int:

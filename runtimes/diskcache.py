@@ -1,15 +1,16 @@
-"""The disk tier of one model's KV memory: a thread that reads and writes its files.
+"""The disk tier of one model's KV memory: a thread that writes its files, and some that read them.
 
 Whoever computes never waits for a disk: writes are queued (and given up where the disk cannot
-follow), reads are asked for ahead. A disk that refuses is told once and left alone for a while.
+follow), reads are asked for ahead and go first. A disk that refuses is told once and left alone for
+a while.
 """
 
 import contextlib
 import os
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,8 @@ _REST_S = 60.0
 _PRUNE_EVERY_S = 600.0
 # Memory that waits to be written, at most.
 QUEUE_BYTES = 1 << 30
-READERS = 4
+# Reading and checking are as fast as there are threads for them.
+READERS = min(8, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,35 @@ class _Write:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    entry: Entry
-    deliver: Callable[[bytes | None], None]
+Deliver = Callable[[memoryview | None], None]
+
+
+class _Buffers:
+    """Memory to read into, used again: a system takes longer to make fresh pages than to fill
+    them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spare: list[memoryview] = []
+
+    def take(self, size: int) -> memoryview:
+        """A buffer of so many bytes, with whatever is in it."""
+        with self._lock:
+            for at, buffer in enumerate(self._spare):
+                if len(buffer) == size:
+                    return self._spare.pop(at)
+        return memoryview(bytearray(size))
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Nobody reads what is in it any more."""
+        with self._lock:
+            self._spare.append(buffer)
+            del self._spare[:-READERS]
+
+    def clear(self) -> None:
+        """Nothing is read for now."""
+        with self._lock:
+            self._spare.clear()
 
 
 class DiskCache:
@@ -53,9 +80,9 @@ class DiskCache:
         self._top, self._spec, self._root = spec.folder, spec, root
         self._about, self._note = about, note
         self._folder: Path | None = None
-        self._reads: deque[_Read] = deque()
-        # Reading and checking are as fast as there are threads for them.
+        self._reading = 0
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="kv-read")
+        self._buffers = _Buffers()
         self._queue_bytes = queue_bytes
         self._writes: OrderedDict[Key, _Write] = OrderedDict()
         self._gone: set[Key] = set()
@@ -113,15 +140,19 @@ class DiskCache:
             reviewed, self._reviewed = self._reviewed, False
             return reviewed
 
-    def read(self, entry: Entry, deliver: Callable[[bytes | None], None]) -> None:
-        """Queue a read; `deliver` is called on the disk's thread, with None where the file is gone
-        or bad."""
+    def read(self, entry: Entry, deliver: Deliver) -> None:
+        """Queue a read; `deliver` is called on a thread of the disk's, with None where the file is
+        gone or bad."""
         with self._wake:
             if not self._closing:
-                self._reads.append(_Read(entry, deliver))
-                self._wake.notify_all()
+                self._reading += 1
+                self._readers.submit(self._answer, entry, deliver)
                 return
         deliver(None)
+
+    def give_back(self, payload: memoryview) -> None:
+        """What was read is not needed any more."""
+        self._buffers.give_back(payload)
 
     def touch(self, key: Key) -> None:
         """Take note that an entry was used, after all others."""
@@ -147,7 +178,7 @@ class DiskCache:
         """Wait until all that was queued is done; False where it took longer."""
         end = time.monotonic() + timeout
         with self._wake:
-            while self._writes or self._reads or self._gone or self._busy:
+            while self._writes or self._reading or self._gone or self._busy:
                 if not self._wake.wait(max(0.0, end - time.monotonic())):
                     return False
         return True
@@ -169,17 +200,13 @@ class DiskCache:
         self._tend()
 
     def _next(self) -> Callable[[], None] | None:
-        """What to do next: somebody waits for a read."""
+        """What to do next, while nobody waits for a read."""
         with self._wake:
             self._busy = False
             self._wake.notify_all()
-            while not (self._reads or self._writes or self._gone or self._used or self._closing):
+            while self._reading or not (self._writes or self._gone or self._used or self._closing):
                 if not self._wake.wait(_PRUNE_EVERY_S):
                     return self._tend
-            if self._reads:
-                self._busy = True
-                count = min(READERS, len(self._reads))
-                return partial(self._answer, [self._reads.popleft() for _ in range(count)])
             if self._closing:
                 return None
             self._busy = True
@@ -189,16 +216,19 @@ class DiskCache:
             self._queued -= write.entry.size
             return partial(self._store, write)
 
-    def _answer(self, tasks: Sequence[_Read]) -> None:
-        for task, payload in zip(tasks, self._readers.map(self._try, tasks), strict=True):
-            task.deliver(payload)
+    def _answer(self, entry: Entry, deliver: Deliver) -> None:
+        deliver(self._try(entry))
+        with self._wake:
+            self._reading -= 1
+            if not self._reading:
+                self._wake.notify_all()
 
-    def _try(self, task: _Read) -> bytes | None:
-        payload: bytes | None = None
+    def _try(self, entry: Entry) -> memoryview | None:
+        payload: memoryview | None = None
         try:
-            payload = self._load(task.entry)
+            payload = self._load(entry)
         except FileUnusable as error:
-            name = kvfiles.file_name(task.entry.key)
+            name = kvfiles.file_name(entry.key)
             with self._wake:
                 told, self._told_spoilt = self._told_spoilt, True
             if not told:  # once: a failing disk spoils many
@@ -206,21 +236,22 @@ class DiskCache:
                     f"the cached KV memory in {name} cannot be used: {error}; "
                     "it is removed, and so are others like it"
                 )
-            self.remove(task.entry.key)
+            self.remove(entry.key)
         except (OSError, MemoryError):
             # another process removed it, or the disk fails: computing always works
             with self._wake:
-                self._held.discard(task.entry.key)
+                self._held.discard(entry.key)
         return payload
 
-    def _load(self, entry: Entry) -> bytes:
+    def _load(self, entry: Entry) -> memoryview:
         with self._wake:
             queued, gone = self._writes.get(entry.key), entry.key in self._gone
         if queued is not None:
-            return queued.payload
+            return memoryview(queued.payload)
         if self._folder is None or gone:
             raise FileNotFoundError
-        return kvfiles.read_payload(self._folder, self._root, entry)
+        buffer = self._buffers.take(entry.size)
+        return kvfiles.read_payload(self._folder, self._root, entry, buffer)
 
     def _store(self, task: _Write) -> None:
         try:
@@ -268,6 +299,8 @@ class DiskCache:
     def _tend(self) -> None:
         """Remove what is to go, stamp what was used, and now and then keep the budget."""
         with self._wake:
+            if not self._reading:
+                self._buffers.clear()
             gone, self._gone = self._gone, set()
             used = [key for key in self._used if key not in self._writes]
             self._used = {key: None for key in self._used if key in self._writes}

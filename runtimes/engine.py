@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +11,7 @@ import numpy as np
 from models.chat import FinishReason
 from runtimes.base import CellsExhausted, EngineStats, Executor, Row
 from runtimes.blocks import BlockStore, StoreStats
+from runtimes.choosing import Choose, choose
 from runtimes.compiling import Compiling
 from runtimes.constraints import ConstraintCompiler
 from runtimes.cost import DutyCycle, StepCost
@@ -90,11 +92,12 @@ class Engine:
         draft_model: DraftModel | None = None,
         token_seconds: float | None = None,
         encode: Callable[[str], Sequence[int]] | None = None,
+        choose: Choose = choose,
     ) -> None:
         self.shared = Room(executor, Scheduler(executor, parallel, clock, store=store))
         self.quiet: Room | None = None
         self._open_quiet: Callable[[], Executor | None] | None = open_quiet
-        self._vocab = vocab
+        self._vocab, self._choose = vocab, choose
         self._context = context
         self._clock = clock
         self._store = store
@@ -104,7 +107,7 @@ class Engine:
         self._parting = DutyCycle(MOVE_SHARE)
         self._constraints = ConstraintCompiler(vocab, encode)
         self._compiling = Compiling(self._constraints)
-        self._stats = EngineStats(cells=executor.caps.cells)
+        self._counts: Counter[str] = Counter()
         self._news = _News()
         self._rested = True
 
@@ -273,7 +276,7 @@ class Engine:
     def _run(self, room: Room, works: Sequence[Work]) -> None:
         """One forward; where cells run out, make room and try again with whoever is left."""
         while works:
-            harvest = Harvest(works)
+            harvest = Harvest(works, self._choose)
             started = self._clock()
             try:
                 room.executor.step([_row(work) for work in works], harvest.pick)
@@ -302,7 +305,8 @@ class Engine:
         drawn = until_the_end(job, harvest.drawn.get(job.id, ()), self._vocab.end_ids)
         right = max(0, len(drawn) - 1)
         room.scheduler.advance(work, right)
-        self._count(drafted=len(work.draft), drafts_accepted=right)
+        if work.draft:
+            self._count(drafted=len(work.draft), drafts_accepted=right)
         if reading:
             done = min(job.computed, job.prompt_length)
             self._news.prefill.append(PrefillProgress(job.id, done, job.cached))
@@ -349,16 +353,15 @@ class Engine:
         self._count(steps=1, prompt_rows=prompt, decode_rows=total - prompt)
 
     def _count(self, **more: int) -> None:
-        self._stats = replace(
-            self._stats, **{name: getattr(self._stats, name) + n for name, n in more.items()}
-        )
+        """Add to counters of `EngineStats`."""
+        self._counts.update(more)
 
     def stats(self) -> EngineStats:
         """Counters, and the present state."""
         schedules = [room.scheduler for room in self._rooms()]
         kept = self._store.stats() if self._store is not None else StoreStats()
-        return replace(
-            self._stats,
+        return EngineStats(
+            **self._counts,
             restored_host=kept.restored_host,
             restored_disk=kept.restored_disk,
             cells_parked=self.shared.scheduler.residents.parked_cells,

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtimes.base import Logits
+from runtimes.choosing import Choose
 from runtimes.jobs import Job
 from runtimes.sampling import Drawn, Run, draw_runs
 from runtimes.scheduler import Work
@@ -15,7 +16,8 @@ class Harvest:
     """The tokens drawn in one step by job, in order, and the logits at prompts' ends. Called by the
     executor once the step is under way."""
 
-    def __init__(self, works: Sequence[Work]) -> None:
+    def __init__(self, works: Sequence[Work], choose: Choose) -> None:
+        self._choose = choose
         self.drawn: dict[int, list[Drawn]] = {}
         self.kept: dict[int, NDArray[np.float32]] = {}
         self._asking = [work for work in works if work.outputs]
@@ -30,7 +32,7 @@ class Harvest:
                 self.kept[work.job.id] = rows[at].copy()  # drawing writes into the rows
             at += work.outputs
         runs = [Run(work.job.sampler, work.draft) for work in self._asking]
-        drawn = draw_runs(runs, rows)
+        drawn = draw_runs(runs, rows, self._choose)
         self.drawn = {w.job.id: d for w, d in zip(self._asking, drawn, strict=True)}
 
 

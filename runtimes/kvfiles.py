@@ -119,20 +119,24 @@ def read_entry(path: Path, root: Key) -> Entry:
     return Entry(head.kind, head.key, head.parent, tokens, head.end, head.size)
 
 
-def read_payload(folder: Path, root: Key, entry: Entry) -> bytes:
-    """The memory an entry stands for, every byte checked. Raises FileUnusable, OSError."""
+def read_payload(
+    folder: Path, root: Key, entry: Entry, into: memoryview | None = None
+) -> memoryview:
+    """The memory an entry stands for, every byte checked; read `into` a buffer of its size, else
+    into one of its own. Raises FileUnusable, OSError."""
     path = folder / file_name(entry.key)
+    payload = into if into is not None else memoryview(bytearray(entry.size))
     with path.open("rb") as file:
         first = file.read(_FIXED.size + _CHECK.size)
         head = _read_head(first, root, path)
-        # two reads, for cutting one in two would copy it, and keep every other thread waiting
-        tokens, payload = file.read(4 * head.count), file.read()
+        if (head.kind, head.end, head.size) != (entry.kind, entry.end, entry.size):
+            raise FileUnusable("it holds something else")
+        tokens = file.read(4 * head.count)
+        whole = file.readinto(payload) == head.size and not file.read(1)
+    if len(tokens) != 4 * head.count or not whole:
+        raise FileUnusable("its length is wrong")
     if zlib.crc32(payload, zlib.crc32(tokens, zlib.crc32(first[: _FIXED.size]))) != head.check:
         raise FileUnusable("its checksum is wrong")
-    if (head.kind, head.end, head.size) != (entry.kind, entry.end, entry.size):
-        raise FileUnusable("it holds something else")
-    if len(tokens) != 4 * head.count or len(payload) != head.size:
-        raise FileUnusable("it makes no sense")
     return payload
 
 

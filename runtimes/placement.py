@@ -168,7 +168,9 @@ class Placement:
                 return False
         return False
 
-    def _put_back(self, job: Job, entry: Entry, payload: bytes, running: Sequence[Job]) -> bool:
+    def _put_back(
+        self, job: Job, entry: Entry, payload: bytes | memoryview, running: Sequence[Job]
+    ) -> bool:
         assert job.handle is not None
         assert job.restoring is not None
         if entry.kind is Kind.CHECKPOINT:
@@ -192,7 +194,7 @@ class Placement:
             job.computed = wanted
         return True
 
-    def _pieces(self, entry: Entry, payload: bytes) -> list[tuple[int, memoryview]]:
+    def _pieces(self, entry: Entry, payload: bytes | memoryview) -> list[tuple[int, memoryview]]:
         """What a block's payload consists of; nothing where it is not one."""
         try:
             pieces = unpack(payload)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from models.chat import Sampling
 from models.errors import RequestInvalid
-from runtimes.choosing import Ask, choose
+from runtimes.choosing import Ask, Choose, choose
 from runtimes.logprobs import log_softmax_top
 from runtimes.uniforms import Uniforms
 
@@ -237,7 +237,7 @@ def draw_run(sampler: Sampler, logits: Row, drafts: Sequence[int]) -> list[Drawn
     return draw_runs([Run(sampler, drafts)], logits)[0]
 
 
-def draw_runs(runs: Sequence[Run], logits: Row) -> list[list[Drawn]]:
+def draw_runs(runs: Sequence[Run], logits: Row, choose: Choose = choose) -> list[list[Drawn]]:
     """Draw at each run's rows in turn, as long as the drawn token is the one that was guessed: the
     guessed ones that were right, then the first other one (or one more, where all were right).
     What is drawn is what drawing one by one, without guesses, would draw. A run also ends with its

@@ -27,7 +27,7 @@ def pack(pieces: Sequence[tuple[int, memoryview]]) -> bytes:
     return b"".join([_COUNT.pack(len(pieces)), *heads, *(piece for _, piece in pieces)])
 
 
-def unpack(payload: bytes) -> list[tuple[int, memoryview]]:
+def unpack(payload: bytes | memoryview) -> list[tuple[int, memoryview]]:
     """The pieces of a payload. Raises ValueError where it is not one."""
     view, at = memoryview(payload), _COUNT.size
     try:

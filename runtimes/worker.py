@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import queue
+import sys
 import threading
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from typing import Protocol
 from models.errors import RunnerError
 from runtimes.base import Cut, Executor
 from runtimes.blocks import BlockStore
+from runtimes.choosing import ThreadedChoice
 from runtimes.diskcache import QUEUE_BYTES, DiskCache
 from runtimes.draft_model import DraftModel, same_vocabulary
 from runtimes.engine import Engine
@@ -68,6 +70,9 @@ class LoadedModel(Protocol):
 _LEISURE_S = 1.0
 # At the end, copying to the store may take so long.
 _PUT_AWAY_S = 1.0
+_SWITCH_S = 0.0002
+# Threads that choose tokens, of as many as half the cores: more of them wait for the interpreter.
+_CHOOSERS = 4
 
 Load = Callable[[LoadSpec, Callable[[float], None]], LoadedModel]
 
@@ -82,6 +87,9 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     # (docs/BENCHMARKS.md, "A busy machine"); these spin shortly, then sleep.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    # Every call into the library gives the interpreter away; threads of the disk and the pipe must
+    # not keep it for the default 5 ms, which is longer than a step on a GPU.
+    sys.setswitchinterval(_SWITCH_S)
     pipe = _Pipe(connection)
 
     def note(text: str) -> None:
@@ -112,6 +120,7 @@ def main(connection: Connection, spec: LoadSpec) -> None:
         token_seconds=token_seconds,
         draft_model=_draft_model(partner, vocab, spec),
         encode=lambda text: model.encode(text, False, False),
+        choose=ThreadedChoice(min(_CHOOSERS, spec.threads // 2)),
     )
     memory = Counter(model.memory()) + Counter(partner.memory() if partner is not None else {})
     pipe.send(Ready(vocab, context, caps.cells, dict(memory), model.placement()))

@@ -1,6 +1,6 @@
 """Milliseconds that drawing takes in a step, for many rows at once and for row after row.
 
-    python bench/engine/sampling.py
+    python bench/engine/sampling.py [THREADS]
 
 The logits are made up: most of a row is a normal spread, a few hundred entries stand out as those
 of a language model do. The median of several steps, whose logits are not in the processor's caches.
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from models.chat import Sampling
-from runtimes.sampling import Sampler, draw_rows
+from runtimes.choosing import Choose, ThreadedChoice
+from runtimes.sampling import Run, Sampler, draw_runs
 from tests.runtimes.perrow import draw
 
 ROWS, SIZES = (1, 8, 32), (49_152, 151_936, 262_144)
@@ -52,7 +53,7 @@ def median_ms(steps: Sequence[FloatRows], once: Callable[[FloatRows], object]) -
     return statistics.median(taken[1:]) * 1e3
 
 
-def measure(steps: Sequence[FloatRows], how: Sampling) -> tuple[float, float]:
+def measure(steps: Sequence[FloatRows], how: Sampling, choose: Choose) -> tuple[float, float]:
     """Row after row, and all at once."""
     n = len(steps[0])
     streams = [np.random.Generator(np.random.PCG64(i)) for i in range(n)]
@@ -63,10 +64,12 @@ def measure(steps: Sequence[FloatRows], how: Sampling) -> tuple[float, float]:
             draw(row, how, stream)
 
     before = median_ms(steps[:4], row_after_row)
-    return before, median_ms(steps, lambda logits: draw_rows(samplers, logits))
+    runs = [Run(sampler) for sampler in samplers]
+    return before, median_ms(steps, lambda logits: draw_runs(runs, logits, choose))
 
 
 def main() -> None:
+    choose = ThreadedChoice(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
     print("| | " + " | ".join(f"{size:,}, {n}" for size in SIZES for n in ROWS) + " |")
     print("|---|" + "---|" * (len(SIZES) * len(ROWS)))
     cells: dict[str, list[str]] = {name: [] for name in HOW}
@@ -74,7 +77,7 @@ def main() -> None:
         for n in ROWS:
             steps = [matrix(n, size, seed) for seed in range(9)]
             for name, how in HOW.items():
-                before, after = measure(steps, how)
+                before, after = measure(steps, how, choose)
                 cells[name].append(f"{before:.2f} → {after:.2f}")
     for name, row in cells.items():
         print(f"| {name} | " + " | ".join(row) + " |")

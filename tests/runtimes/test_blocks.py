@@ -52,7 +52,8 @@ def take(store: BlockStore, entries: tuple[Entry, ...]) -> list[bytes | None]:
     while not fetch.done:
         store.wait(30, lambda: fetch.ready)
         assert fetch.ready
-        came.append(fetch.take()[1])
+        payload = fetch.take()[1]
+        came.append(bytes(payload) if payload is not None else None)
     return came
 
 

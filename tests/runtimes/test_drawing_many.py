@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from models.chat import Sampling
 from models.errors import RequestInvalid
+from runtimes.choosing import ThreadedChoice
 from runtimes.sampling import Drawn, Run, Sampler, draw_rows, draw_run, draw_runs
 from tests.runtimes.perrow import draw, kept, probabilities
 
@@ -216,3 +217,13 @@ def test_a_row_that_is_no_distribution_gives_a_token_and_harms_no_other(
     logits = np.array([values, (-np.inf, -np.inf, -np.inf, 0.0)], np.float32)
     drawn = draw_rows([Sampler(ROUTES[route], None) for _ in range(2)], logits)
     assert [d.token for d in drawn] == [token, 3]
+
+
+def test_several_threads_choose_what_one_does() -> None:
+    threads = ThreadedChoice(3)
+    rng = np.random.default_rng(3)
+    for n in (1, 2, 7, 8):
+        samplers = [[sampler_of(kind % 8, kind) for kind in range(n)] for _ in range(2)]
+        logits = (rng.standard_normal((n, 300_000)) * 3).astype(np.float32)
+        alone = draw_runs([Run(s) for s in samplers[0]], logits.copy())
+        assert draw_runs([Run(s) for s in samplers[1]], logits, threads) == alone

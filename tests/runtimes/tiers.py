@@ -2,14 +2,13 @@
 reads come late, and a check after everything that happens."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from runtimes.base import CellsExhausted, Executor
 from runtimes.blocks import BlockStore
-from runtimes.diskcache import DiskCache
+from runtimes.diskcache import Deliver, DiskCache
 from runtimes.jobs import Job, JobState
 from runtimes.kvfiles import Entry, root_key
 from runtimes.messages import DiskSpec
@@ -18,7 +17,6 @@ from tests.runtimes.ledger import Clock, Ledger, job, row
 
 IDENTITY = "a ledger"
 LONGEST = 640
-Deliver = Callable[[bytes | None], None]
 
 
 class LateDisk(DiskCache):
