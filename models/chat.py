@@ -77,9 +77,14 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
-    """A prompt taken as it is: text, or token ids of the model's own vocabulary."""
+    """A prompt taken as it is: text, or token ids of the model's own vocabulary.
+
+    With `echo` it comes back as `Prompted`. Where there is a `suffix`, what belongs between the two
+    is asked for."""
 
     content: str | tuple[int, ...]
+    echo: bool = False
+    suffix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,8 @@ class Priority(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: `max_tokens` (None: as many as fit) and stop strings, which are not shown."""
+    """When to stop: `max_tokens` (None: as many as fit; 0: the prompt is read, and that is all) and
+    stop strings, which are not shown."""
 
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -234,6 +240,18 @@ class Prefill:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompted:
+    """The prompt given back, before the answer. Where logprobs were asked for, `first` is its first
+    token, about which nothing can be said, and `tokens` are those after it. What the vocabulary
+    puts before every text is the first `lead` characters of these, and not in the `text`."""
+
+    text: str
+    first: bytes = b""
+    tokens: tuple[TokenLogprob, ...] = ()
+    lead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """A piece of the answer."""
 
@@ -292,6 +310,7 @@ Event = (
     Loading
     | Started
     | Prefill
+    | Prompted
     | Text
     | Reasoning
     | ToolCallStart

@@ -34,6 +34,7 @@ from runtimes.messages import (
     PrefillProgress,
     Ready,
     Rejected,
+    Scored,
     StepDone,
     Stop,
     Submit,
@@ -41,7 +42,7 @@ from runtimes.messages import (
 )
 
 # What a job's owner is told: its own part of each step, or the error that ended it.
-JobNews = NewToken | PrefillProgress | JobEnd | RunnerError
+JobNews = NewToken | PrefillProgress | Scored | JobEnd | RunnerError
 
 _STOP_SECONDS = 5.0
 
@@ -168,7 +169,7 @@ class WorkerClient:
         match message:
             case StepDone():
                 self.stats = message.stats
-                for news in (*message.prefill, *message.tokens):
+                for news in (*message.prefill, *message.scored, *message.tokens):
                     self._tell(news.id, news)
                 for end in message.ended:
                     self._tell(end.id, end)

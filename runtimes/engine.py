@@ -4,7 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,21 +27,10 @@ from runtimes.messages import (
     Submit,
     Vocab,
 )
+from runtimes.news import News
 from runtimes.sampling import Drawn, Mask, Sampler
 from runtimes.scheduler import Scheduler, Work
 from runtimes.speculation import Speculation
-
-
-@dataclass(slots=True)
-class _News:
-    """What the step has brought so far."""
-
-    tokens: list[NewToken] = field(default_factory=list[NewToken])
-    prefill: list[PrefillProgress] = field(default_factory=list[PrefillProgress])
-    ended: list[JobEnd] = field(default_factory=list[JobEnd])
-    rejected: list[Rejected] = field(default_factory=list[Rejected])
-    cancelled: bool = False
-
 
 # Memory from another tier goes into the cache for so long between two steps; where there is nothing
 # else to do, the engine waits so long for it to arrive. Seconds.
@@ -108,7 +97,7 @@ class Engine:
         self._constraints = ConstraintCompiler(vocab, encode)
         self._compiling = Compiling(self._constraints)
         self._counts: Counter[str] = Counter()
-        self._news = _News()
+        self._news = News()
         self._rested = True
 
     # ------------------------------------------------------------------ requests
@@ -142,6 +131,7 @@ class Engine:
             sampler=Sampler(sampling, order.logprobs, mask),
             priority=order.priority,
             checkpoints=self._checkpoints(order) if self._store is not None else frozenset(),
+            alternatives=order.prompt_logprobs,
         )
         self._count(requests=1, prompt_tokens=len(prompt))
         self._room_for(order).scheduler.submit(job)
@@ -228,9 +218,7 @@ class Engine:
                 self._welcome(room, job)
             for job in room.scheduler.restore(RESTORE_S) if self._store is not None else ():
                 self._welcome(room, job)
-        news = self._news
-        told = news.prefill or news.rejected or news.cancelled
-        return self._report() if told else None
+        return self._report() if self._news.urgent else None
 
     def step(self) -> StepDone:
         """Plan, run, take back."""
@@ -284,6 +272,7 @@ class Engine:
                 works = self._make_room(room, works)
                 continue
             self._account(room, works, self._clock() - started)
+            self._news.scored += harvest.scored
             for work in works:
                 self._take_back(room, work, harvest)
             return
@@ -377,14 +366,8 @@ class Engine:
         )
 
     def _report(self) -> StepDone:
-        news, self._news = self._news, _News()
-        return StepDone(
-            tuple(news.tokens),
-            tuple(news.prefill),
-            tuple(news.ended),
-            tuple(news.rejected),
-            self.stats(),
-        )
+        news, self._news = self._news, News()
+        return news.report(self.stats())
 
 
 def _row(work: Work) -> Row:

@@ -38,7 +38,8 @@ class Job:
 
     `stops`: positions at which a prefill chunk must end; `checkpoints`: those of them at which
     memory that cannot be cut is to be kept. `restoring`: memory on its way from another tier,
-    before anything is computed. `due`: see `Scheduler.plan`."""
+    before anything is computed. `due`: see `Scheduler.plan`. `alternatives`: how many to tell with
+    each prompt token's logprob (None: these are not asked for)."""
 
     id: int
     prompt: Tokens
@@ -58,6 +59,7 @@ class Job:
     draftings: tuple[Drafting, ...] = ()
     stops: set[int] = field(default_factory=set[int])
     due: int | None = None
+    alternatives: int | None = None
     kept_logits: NDArray[np.float32] | None = None
     _buffer: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
 
@@ -76,6 +78,12 @@ class Job:
     def pending(self) -> int:
         """How many known tokens have not been computed."""
         return len(self.prompt) + self.generated - self.computed
+
+    @property
+    def scoring(self) -> bool:
+        """Whether the logits behind every token are asked for, and not only the last one's."""
+        reading = not self.generated and self.computed < len(self.prompt)
+        return self.alternatives is not None and reading
 
     def append(self, token: int) -> None:
         """Add a generated token."""

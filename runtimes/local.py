@@ -11,6 +11,7 @@ from models.chat import (
     FinishReason,
     Miss,
     Prefill,
+    RawPrompt,
     Request,
     Started,
     Timings,
@@ -21,9 +22,10 @@ from models.chat import (
 from models.errors import ContextOverflow, EngineBusy, RequestInvalid, RunnerError
 from runtimes.base import TokenizerInfo
 from runtimes.client import JobNews, WorkerClient
-from runtimes.messages import JobEnd, NewToken, PrefillProgress, Submit, Vocab
+from runtimes.messages import JobEnd, NewToken, PrefillProgress, Scored, Submit, Vocab
 from runtimes.misses import Misses
 from runtimes.prompting import Prompt, Prompter
+from runtimes.repeating import Repeating
 from runtimes.text import AnswerReader
 
 
@@ -33,6 +35,8 @@ class _Answer:
 
     prompt_tokens: int
     text: AnswerReader
+    repeating: Repeating | None = None
+    silent: bool = False
     miss: Miss | None = None
     said: list[int] = field(default_factory=list[int])
     cached: int = 0
@@ -125,20 +129,23 @@ class LocalModel:
         _check_ids([i for i, _ in request.sampling.logit_bias], size, "logit_bias")
         wanted = request.limits.max_tokens
         sampling, choice = request.sampling, request.tool_choice
+        repeating = self._repeating(request, tokens)
         job_id, news = self.worker.submit(
             lambda job_id: Submit(
                 id=job_id,
                 tokens=tokens,
                 sampling=sampling,
-                max_tokens=room if wanted is None else min(wanted, room),
+                max_tokens=room if wanted is None else max(1, min(wanted, room)),
                 logprobs=request.logprobs,
                 guide=prompt.guide,
                 exact=_must_repeat(request),
                 boundaries=prompt.boundaries,
                 priority=request.priority,
+                prompt_logprobs=request.logprobs if repeating is not None else None,
             )
         )
-        answer = _Answer(len(tokens), AnswerReader(request.limits.stop, prompt.parser))
+        reader = AnswerReader(request.limits.stop, prompt.parser)
+        answer = _Answer(len(tokens), reader, repeating, silent=wanted == 0)
         try:
             yield Started(len(tokens), self.context)
             async for event in self._follow(news, prompt, answer, request.logprobs is not None):
@@ -149,6 +156,12 @@ class LocalModel:
         finally:
             self._misses.remember([*tokens, *answer.said])
             self.worker.cancel(job_id)
+
+    def _repeating(self, request: Request, tokens: Sequence[int]) -> Repeating | None:
+        prompt = request.prompt
+        if not isinstance(prompt, RawPrompt) or not prompt.echo:
+            return None
+        return Repeating(prompt, tokens, self._vocab, with_logprobs=request.logprobs is not None)
 
     def pieces(self, tokens: Sequence[int]) -> list[bytes]:
         """See `Tokenizer`."""
@@ -170,7 +183,15 @@ class LocalModel:
                     if answer.miss is None:
                         answer.miss = self._misses.explain(prompt.tokens, prompt.boundaries, cached)
                     yield Prefill(done, answer.prompt_tokens, cached)
+                case Scored() as scored:
+                    assert answer.repeating is not None
+                    answer.repeating.hear(scored)
                 case NewToken() as token:
+                    if answer.repeating is not None and not answer.tokens:
+                        yield answer.repeating.said()
+                    if answer.silent:
+                        yield answer.finished(FinishReason.LENGTH)
+                        return
                     answer.first_at = answer.first_at or time.monotonic()
                     answer.tokens += 1
                     answer.said.append(token.token)

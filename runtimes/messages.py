@@ -69,6 +69,9 @@ class Vocab:
     bos_text: str
     eos_text: str
     adds_bos: bool
+    fill: tuple[int, int, int] | None = None
+    """The marks before a text, before what follows it, and before what belongs between them, where
+    the model was trained to fill in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,8 @@ class Guide:
 @dataclass(frozen=True, slots=True)
 class Submit:
     """Run a prompt. `exact` asks for arithmetic that does not depend on what else runs. At the
-    positions `boundaries` messages begin: there an edit or a retry will branch off."""
+    positions `boundaries` messages begin: there an edit or a retry will branch off. With
+    `prompt_logprobs` alternatives, it is also told how likely each of the prompt's tokens was."""
 
     id: int
     tokens: tuple[int, ...]
@@ -111,6 +115,7 @@ class Submit:
     exact: bool
     boundaries: tuple[int, ...] = ()
     priority: Priority = Priority.INTERACTIVE
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,14 @@ class PrefillProgress:
     cached: int
 
 
+class Scored(NamedTuple):
+    """Logprob and likeliest alternatives of a prompt's tokens from `position` on."""
+
+    id: int
+    position: int
+    tokens: tuple[tuple[float, tuple[tuple[int, float], ...]], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     """A request is over; `cached` of its prompt's tokens needed no computing."""
@@ -222,6 +235,7 @@ class StepDone:
 
     tokens: tuple[NewToken, ...] = ()
     prefill: tuple[PrefillProgress, ...] = ()
+    scored: tuple[Scored, ...] = ()
     ended: tuple[JobEnd, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     stats: EngineStats = field(default_factory=EngineStats)

@@ -48,6 +48,8 @@ class Placement:
 
     def start(self, job: Job, running: Sequence[Job]) -> bool:
         """Give the job a sequence. False where it must wait for room."""
+        if job.alternatives is not None:
+            return self._start_anew(job, running)
         self._residents.bring_back(
             job.known, self.live(job).length, lambda cells: self._make_room(cells, running)
         )
@@ -74,6 +76,18 @@ class Placement:
             job.state = JobState.PREFILL
         else:
             job.settle()
+        return True
+
+    def _start_anew(self, job: Job, running: Sequence[Job]) -> bool:
+        """Reuse nothing: of what is reused there are no logits."""
+        need = len(job.known) + min(job.max_tokens, RESERVED_ANSWER)
+        if not self._make_room(need, running) and running:
+            return False
+        handle = self._fresh(running)
+        if handle is None:
+            return False
+        job.start(handle, 0)
+        job.settle()
         return True
 
     def _begin_low(self, job: Job) -> None:

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from models.canonical import canonical
-from models.chat import Conversation, Request
+from models.chat import Conversation, RawPrompt, Request
 from models.confined import ConfinedTemplate
 from models.dialects.choose import dialect_for
 from models.dialects.hermes import HERMES
 from models.dialects.stream import Parser
-from models.errors import ContextOverflow
+from models.errors import ContextOverflow, RequestInvalid
 from models.templates import fallback_source
 from runtimes.guiding import Guiding
 from runtimes.messages import Guide, Vocab
@@ -75,8 +75,7 @@ class Prompter:
     async def prompt(self, request: Request) -> Prompt:
         """Raises ContextOverflow or TemplateFailed."""
         if not isinstance(request.prompt, Conversation):
-            content = request.prompt.content
-            tokens = content if isinstance(content, tuple) else await self._tokens(content)
+            tokens = await self._raw(request.prompt)
             guide = Guide(request.constraint) if request.constraint is not None else None
             return Prompt(tokens, self._boundaries(tokens), None, guide)
         conversation = self._cleaned(request.prompt)
@@ -84,6 +83,22 @@ class Prompter:
         tokens = await self._tokens(text)
         parser, guide = self._guiding.reading(request, conversation.tools, text[-_END:])
         return Prompt(tokens, self._boundaries(tokens), parser, guide)
+
+    async def _raw(self, prompt: RawPrompt) -> tuple[int, ...]:
+        content = prompt.content
+        if prompt.suffix is None:
+            return content if isinstance(content, tuple) else await self._tokens(content)
+        marks = self._vocab.fill
+        if marks is None:
+            text = (
+                "suffix: this model cannot fill in text, its vocabulary has no marks for it. Leave "
+                "suffix out, or take a model that was trained for it."
+            )
+            raise RequestInvalid(text, "suffix")
+        before = content if isinstance(content, tuple) else await self._encode(content, False)
+        after = await self._encode(prompt.suffix, False)
+        first = (self._vocab.bos_id,) if self._vocab.adds_bos else ()
+        return (*first, marks[0], *before, marks[1], *after, marks[2])
 
     def _cleaned(self, conversation: Conversation) -> Conversation:
         if not self._canonical:

@@ -38,6 +38,11 @@ class Work:
     @property
     def outputs(self) -> int:
         """How many rows of logits it asks for."""
+        return self.count if self.job.scoring else self.drawing
+
+    @property
+    def drawing(self) -> int:
+        """The last so many of them are there to draw from."""
         return (1 + len(self.draft)) if self.count == self.job.pending else 0
 
 
@@ -163,12 +168,12 @@ class Scheduler:
         outputs = self._caps.max_outputs - len(works)
         reading = sorted((j for j in able if j not in writing), key=self._due)
         for job in reading:
-            count = self._chunk(job, room)
+            count = self._chunk(job, room, outputs)
             if count <= 0 or outputs <= 0:
                 break
             works.append(Work(job, count))
             room -= count
-            outputs -= 1
+            outputs -= max(1, works[-1].outputs)
         return tuple(works)
 
     def advance(self, work: Work, right: int = 0) -> None:
@@ -225,17 +230,18 @@ class Scheduler:
             job.due = self._read + STRETCH[job.priority] * job.pending
         return job.due
 
-    def _chunk(self, job: Job, room: int) -> int:
-        if self._grid > 1:
-            count = min(job.pending, self._grid - job.computed % self._grid)
+    def _chunk(self, job: Job, room: int, outputs: int) -> int:
+        if self._grid > 1:  # each runs by itself there, so that only its own outputs matter
+            grid = min(self._grid, self._caps.max_outputs) if job.scoring else self._grid
+            count = min(job.pending, grid - job.computed % grid)
             return count if count <= room else 0
-        count = min(job.pending, room)
+        count = min(job.pending, room, outputs if job.scoring else room)
         stop = job.next_stop()
         return min(count, stop - job.computed) if stop is not None else count
 
     def _awaits_prefix(self, job: Job) -> bool:
         """Whether a running job is about to compute more of this prompt than there is already."""
-        if not self._caps.forks:
+        if not self._caps.forks or job.alternatives is not None:
             return False
         have = self.places.live(job).length
         for other in self.running:

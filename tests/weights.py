@@ -5,7 +5,7 @@ by rounding only (about 1e-3), and a wrong one by far more. The vocabulary is th
 word piece and two control tokens, in the byte-level BPE that GPT-2 uses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -48,10 +48,11 @@ class _Maker:
     def vector(self, name: str, size: int, value: float = 1.0) -> None:
         self.writer.add_tensor(name, np.full(size, value, np.float32))
 
-    def vocabulary(self) -> int:
+    def vocabulary(self, marks: Sequence[str]) -> int:
         letters = _byte_characters()
         tokens = [*letters, "he", "<|im_start|>", "<|im_end|>"]
-        types = [gguf.TokenType.NORMAL] * 257 + [gguf.TokenType.CONTROL] * 2
+        tokens += marks
+        types = [gguf.TokenType.NORMAL] * 257 + [gguf.TokenType.CONTROL] * (2 + len(marks))
         w = self.writer
         w.add_tokenizer_model("gpt2")
         w.add_tokenizer_pre("default")
@@ -95,8 +96,8 @@ class _Maker:
             self.matrix(f"{block}ffn_{name}_shexp.weight", rows, columns)
 
 
-def write_model(path: Path, kind: Kind, seed: int = 0) -> Path:
-    """Write a model of the kind to `path`."""
+def write_model(path: Path, kind: Kind, seed: int = 0, marks: Sequence[str] = ()) -> Path:
+    """Write a model of the kind to `path`, its vocabulary with these control tokens more."""
     maker = _Maker(path, kind, seed)
     w = maker.writer
     w.add_name(f"random {kind}")
@@ -106,7 +107,7 @@ def write_model(path: Path, kind: Kind, seed: int = 0) -> Path:
     w.add_layer_norm_rms_eps(1e-5)
     w.add_file_type(gguf.LlamaFileType.ALL_F32)
     w.add_license("apache-2.0")
-    size = maker.vocabulary()
+    size = maker.vocabulary(marks)
     w.add_vocab_size(size)
     maker.matrix("token_embd.weight", size, _WIDTH)
     maker.vector("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", _WIDTH)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.api.reply import Answer
-from models.chat import Timings, TokenLogprob, Usage
+from models.chat import Prompted, Timings, TokenLogprob, Usage
 
 
 def usage(usages: Sequence[Usage], per_prompt: int) -> dict[str, Any]:
@@ -78,6 +78,17 @@ def plain_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any
         "token_logprobs": [max(item.logprob, -9999.0) for item in tokens],
         "top_logprobs": [_alternatives(item) for item in tokens],
         "text_offset": offsets,
+    }
+
+
+def prompt_logprobs(prompted: Prompted) -> dict[str, Any]:
+    """`logprobs` of a prompt that is given back: nothing can be said of its first token."""
+    told = plain_logprobs(prompted.tokens, len(text_of(prompted.first)) - prompted.lead)
+    return {
+        "tokens": [text_of(prompted.first), *told["tokens"]],
+        "token_logprobs": [None, *told["token_logprobs"]],
+        "top_logprobs": [None, *told["top_logprobs"]],
+        "text_offset": [0, *told["text_offset"]],
     }
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
+from pydantic import Field
 
 from app.api import accounts
 from app.api.body import Reads, Whole
@@ -25,7 +26,16 @@ from app.api.sampling import (
     sampling_of,
     seeded,
 )
-from models.chat import Finished, Logprobs, Prefill, RawPrompt, Request, Text, TokenLogprob
+from models.chat import (
+    Finished,
+    Logprobs,
+    Prefill,
+    Prompted,
+    RawPrompt,
+    Request,
+    Text,
+    TokenLogprob,
+)
 from models.errors import RequestInvalid
 
 router = APIRouter()
@@ -40,6 +50,7 @@ class CompletionFields(SharedFields):
 
     prompt: Any
     logprobs: TopCount | None = None
+    max_tokens: Annotated[Whole, Field(ge=0)] | None = None
     echo: bool | None = None
     suffix: str | None = None
     best_of: Whole | None = None
@@ -95,18 +106,23 @@ def requests_of(
     """Each prompt times `n`, in the order of the choices. Raises RequestInvalid."""
     choices = body.n or 1
     _check(body, prompts, choices)
+    raw = RawPrompt("", echo=bool(body.echo), suffix=body.suffix or None)
     first = Request(
         model=body.model,
-        prompt=RawPrompt(""),
+        prompt=raw,
         sampling=sampling_of(body),
-        limits=limits_of(body.max_tokens or DEFAULT_MAX_TOKENS, body.stop),
+        limits=limits_of(
+            DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens, body.stop
+        ),
         constraint=constraint_of(body),
         logprobs=body.logprobs,
         priority=priority_of(body, priority),
     )
     return [
         dataclasses.replace(
-            first, prompt=RawPrompt(prompt), sampling=seeded(first.sampling, choice)
+            first,
+            prompt=dataclasses.replace(raw, content=prompt),
+            sampling=seeded(first.sampling, choice),
         )
         for prompt in prompts
         for choice in range(choices)
@@ -116,14 +132,11 @@ def requests_of(
 def _check(body: CompletionFields, prompts: Sequence[str | tuple[int, ...]], choices: int) -> None:
     if len(prompts) * choices > MAX_PROMPTS:
         raise RequestInvalid(f"prompts times n may be at most {MAX_PROMPTS}.", "n")
-    if body.suffix:
-        raise RequestInvalid("suffix is not supported yet.", "suffix")
     if body.best_of is not None and body.best_of != choices:
-        raise RequestInvalid("best_of is not supported other than equal to n.", "best_of")
-    if body.echo and body.logprobs is not None:
-        raise RequestInvalid("echo together with logprobs is not supported yet.", "echo")
-    if body.echo and not all(isinstance(prompt, str) for prompt in prompts):
-        raise RequestInvalid("echo of token ids is not supported yet.", "echo")
+        text = "best_of is not supported other than equal to n: ask for n and choose yourself."
+        raise RequestInvalid(text, "best_of")
+    if body.suffix and body.echo and body.logprobs is not None:
+        raise RequestInvalid("echo with logprobs is not supported beside suffix.", "suffix")
 
 
 class CompletionDialect:
@@ -135,7 +148,6 @@ class CompletionDialect:
         self._usage = body.wants_usage
         self._progress = bool(body.return_progress)
         self._logprobs = body.logprobs is not None
-        self._echo = [str(prompt) for prompt in prompts] if body.echo else []
         self._pending: list[list[TokenLogprob]] = [[] for _ in range(self._choices)]
         self._offsets = [0] * self._choices
         self._ends: dict[int, Finished] = {}
@@ -148,11 +160,14 @@ class CompletionDialect:
 
     def opening(self, prompt_tokens: int | None) -> Iterable[bytes]:
         for choice in range(self._choices):
-            yield self._chunk(choice, self._before(choice))
+            yield self._chunk(choice, "")
 
     def pieces(self, piece: Piece) -> Iterable[bytes]:
         choice = piece.choice
         match piece.event:
+            case Prompted(text) as prompted:
+                yield self._chunk(choice, text, before=prompted)
+                self._offsets[choice] = len(text)
             case Text(text) if text:
                 yield self._chunk(choice, text)
             case Logprobs(tokens):
@@ -185,16 +200,20 @@ class CompletionDialect:
         choices = [
             {
                 "index": choice,
-                "text": self._before(choice) + "".join(answer.text),
-                "logprobs": accounts.plain_logprobs(answer.logprobs, 0) if self._logprobs else None,
+                "text": (answer.prompted.text if answer.prompted else "") + "".join(answer.text),
+                "logprobs": self._all_logprobs(answer) if self._logprobs else None,
                 "finish_reason": answer.reason.value,
             }
             for choice, answer in enumerate(answers)
         ]
         return {**self._head, "choices": choices, **accounts.summary(answers, self._per_prompt)}
 
-    def _before(self, choice: int) -> str:
-        return self._echo[choice // self._per_prompt] if self._echo else ""
+    def _all_logprobs(self, answer: Answer) -> dict[str, Any]:
+        if answer.prompted is None:
+            return accounts.plain_logprobs(answer.logprobs, 0)
+        before = accounts.prompt_logprobs(answer.prompted)
+        after = accounts.plain_logprobs(answer.logprobs, len(answer.prompted.text))
+        return {key: before[key] + after[key] for key in before}
 
     def _chunk(
         self,
@@ -202,11 +221,14 @@ class CompletionDialect:
         text: str,
         finish: str | None = None,
         more: dict[str, Any] | None = None,
+        before: Prompted | None = None,
     ) -> bytes:
         entry: dict[str, Any] = {"index": choice, "text": text, "logprobs": None}
         entry["finish_reason"] = finish
         pending = self._pending[choice]
-        if pending and (text or finish):
+        if before is not None and self._logprobs:
+            entry["logprobs"] = accounts.prompt_logprobs(before)
+        elif pending and (text or finish):
             entry["logprobs"] = accounts.plain_logprobs(pending, self._offsets[choice])
             self._offsets[choice] += sum(len(accounts.text_of(item.token)) for item in pending)
             self._pending[choice] = []

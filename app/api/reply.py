@@ -17,6 +17,7 @@ from models.chat import (
     Finished,
     FinishReason,
     Logprobs,
+    Prompted,
     Reasoning,
     Request,
     Text,
@@ -56,6 +57,7 @@ class Answer:
     reasoning: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    prompted: Prompted | None = None
     reason: FinishReason = FinishReason.STOP
     usage: Usage = field(default_factory=lambda: Usage(0, 0))
     timings: Timings = field(default_factory=Timings)
@@ -68,6 +70,8 @@ class Answer:
                 self.text.append(text)
             case Reasoning(text):
                 self.reasoning.append(text)
+            case Prompted():
+                self.prompted = event
             case Logprobs(tokens):
                 self.logprobs.extend(tokens)
             case ToolCallStart(_, id, name):

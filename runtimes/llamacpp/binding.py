@@ -254,6 +254,15 @@ def special_texts(model: Model) -> tuple[list[str], list[str]]:
     return every, marks
 
 
+def fill_marks(model: Model) -> tuple[int, int, int] | None:
+    """The tokens before a text, before what follows it, and before what belongs between them."""
+    vocab = _c.llama_model_get_vocab(model)
+    before = int(_c.llama_vocab_fim_pre(vocab))
+    after = int(_c.llama_vocab_fim_suf(vocab))
+    middle = int(_c.llama_vocab_fim_mid(vocab))
+    return (before, after, middle) if min(before, after, middle) >= 0 else None
+
+
 def bos_eos(model: Model) -> tuple[int, int, bool]:
     """The first and last token of a text (-1: none), and whether tokenizing adds the first."""
     vocab = _c.llama_model_get_vocab(model)

@@ -20,6 +20,8 @@ from runtimes.segments import SegmentedTokenizer, cutting
 PARKED_SEQUENCES = 48
 # Parked sequences take at most this share of a GPU's memory that is free after the load.
 PARK_SHARE = 0.5
+# Where a prompt's own logprobs are asked for, so many of its tokens are read at once.
+SCORED_ROWS, SCORED_BYTES = 64, 64 << 20
 # Tokens of the step that a load measures.
 PROBE_ROWS = 32
 
@@ -47,7 +49,9 @@ class LlamaModel:
             plain = not c.window(self._model) and not c.keeps_state(self._model)
             layout = Layout(handles, Cut.ANY if plain else Cut.NONE, forks=False)
             try:
-                self._quiet = self._new_executor(layout, self._spec.context * handles, handles)
+                rows = min(SCORED_ROWS, SCORED_BYTES // (4 * c.vocab_size(self._model)))
+                outputs = max(rows, layout.ids)
+                self._quiet = self._new_executor(layout, self._spec.context * handles, outputs)
             except DoesNotFit:
                 return None
         return self._quiet
@@ -76,12 +80,13 @@ class LlamaModel:
         )
 
     def _new_executor(self, layout: Layout, cells: int, outputs: int) -> LlamaExecutor:
+        assert outputs >= layout.ids, "the library wants room for one of each"
         context = c.new_context(
             self._model,
             cells=cells,
             sequences=layout.ids,
             max_rows=MAX_ROWS,
-            max_outputs=layout.ids,  # the library wants room for one of each
+            max_outputs=outputs,
             threads=self._spec.threads,
             unified=layout.forks,
             swa_full=self._spec.swa_full,
@@ -127,6 +132,7 @@ class LlamaModel:
             bos_text=text[0] if bos >= 0 else "",
             eos_text=text[1] if eos >= 0 else "",
             adds_bos=adds_bos,
+            fill=c.fill_marks(self._model),
         )
 
     def encode(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]:

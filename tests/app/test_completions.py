@@ -9,6 +9,7 @@ from models.chat import (
     Constraint,
     ConstraintKind,
     Logprobs,
+    Prompted,
     RawPrompt,
     Request,
     Started,
@@ -58,8 +59,54 @@ async def test_prompts_times_n_come_in_order(served: Served) -> None:
 
 
 async def test_echo_puts_the_prompt_in_front(served: Served) -> None:
+    served.host.script = lambda request: [
+        Started(5, 4096),
+        Prompted("Once"),
+        Text("Hello there"),
+        finished(2),
+    ]
     assert (await served.complete(echo=True)).json()["choices"][0]["text"] == "OnceHello there"
     assert (await served.stream(PATH, echo=True)).text() == "OnceHello there"
+
+
+async def test_what_is_asked_of_the_prompt_reaches_the_model(served: Served) -> None:
+    await served.complete(prompt=["a", [7]], echo=True, suffix="z", max_tokens=0)
+    prompts = [request.prompt for request in served.host.requests]
+    assert prompts == [RawPrompt(c, echo=True, suffix="z") for c in ("a", (7,))]
+    assert [request.limits.max_tokens for request in served.host.requests] == [0, 0]
+
+
+async def test_logprobs_of_an_echoed_prompt_come_first_and_the_first_is_null(
+    served: Served,
+) -> None:
+    """What the vocabulary puts before every text is in the lists, and not in the text."""
+    before = (TokenLogprob(b"Hi", -1.0, ((b"Ho", -0.5),)), TokenLogprob(b"!", -2.0, ()))
+    served.host.script = lambda request: [
+        Started(3, 4096),
+        Prompted("Hi!", b"<s>", before, 3),
+        Logprobs((TokenLogprob(b" you", -0.2, ()), TokenLogprob(b"</s>", -0.1, ()))),
+        Text(" you"),
+        finished(2),
+    ]
+    expected = {
+        "tokens": ["<s>", "Hi", "!", " you", "</s>"],
+        "token_logprobs": [None, -1.0, -2.0, -0.2, -0.1],
+        "top_logprobs": [
+            None,
+            {"Ho": -0.5, "Hi": -1.0},
+            {"!": -2.0},
+            {" you": -0.2},
+            {"</s>": -0.1},
+        ],
+        "text_offset": [0, 0, 2, 3, 7],
+    }
+    choice = (await served.complete(echo=True, logprobs=1)).json()["choices"][0]
+    assert choice["text"] == "Hi! you"
+    assert choice["logprobs"] == expected
+    stream = await served.stream(PATH, echo=True, logprobs=1)
+    assert stream.text() == "Hi! you"
+    parts = [c["logprobs"] for c in stream.choices if c["logprobs"]]
+    assert {key: parts[0][key] + parts[1][key] for key in expected} == expected
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -73,13 +120,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": {"a": 1}}, "prompt"),
     ({"prompt": ["a"] * 257}, "prompt"),
     ({"prompt": ["a"] * 200, "n": 2}, "n"),
-    ({"suffix": "x"}, "suffix"),
-    ({"echo": True, "logprobs": 1}, "echo"),
-    ({"echo": True, "prompt": [1]}, "echo"),
+    ({"suffix": "x", "echo": True, "logprobs": 1}, "suffix"),
     ({"best_of": 3}, "best_of"),
     ({"logprobs": 21}, "logprobs"),
     ({"logprobs": True}, "logprobs"),
-    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": -1}, "max_tokens"),
 ]
 
 

@@ -345,7 +345,6 @@ REFUSED: list[tuple[str, Line, str]] = [
     ("/api/chat", {"top_logprobs": 2}, "top_logprobs"),
     ("/api/chat", {"keep_alive": []}, "keep_alive"),
     ("/api/generate", {"prompt": 5}, "prompt"),
-    ("/api/generate", {"suffix": "}"}, "suffix"),
     ("/api/generate", {"images": ["aGk="]}, "images"),
     ("/api/generate", {"context": [1, 2]}, "context"),
     ("/api/generate", {"raw": True, "system": "s"}, "system"),

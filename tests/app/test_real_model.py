@@ -301,3 +301,33 @@ def test_what_a_tool_returned_adds_to_the_cached_prompt(served: Served) -> None:
     )
     assert first.usage is not None
     assert cached(again) >= 0.95 * first.usage.prompt_tokens
+
+
+def test_a_greedy_answer_is_the_likeliest_when_it_is_scored_as_a_prompt(served: Served) -> None:
+    """As evaluations do it: token ids in, the prompt's own logprobs out."""
+    client = served.client()
+    asked = "The days of the week are Monday, Tuesday,"
+    said = client.completions.create(model=MODEL, prompt=asked, temperature=0, max_tokens=12)
+
+    def tokens(text: str) -> list[int]:
+        body = {"model": MODEL, "prompt": text, "add_special_tokens": False}
+        return httpx.post(f"{served.url}/tokenize", json=body).json()["tokens"]
+
+    ids, start = tokens(asked + said.choices[0].text), len(tokens(asked))
+    scored = client.completions.create(
+        model=MODEL, prompt=ids, echo=True, logprobs=1, max_tokens=0, temperature=0
+    )
+    assert scored.choices[0].text == asked + said.choices[0].text
+    assert scored.choices[0].finish_reason == "length"
+    assert scored.usage is not None
+    assert (scored.usage.prompt_tokens, scored.usage.completion_tokens) == (len(ids), 0)
+    told = scored.choices[0].logprobs
+    assert told is not None
+    assert told.tokens is not None
+    assert "".join(told.tokens) == asked + said.choices[0].text
+    values, tops = told.token_logprobs or [], told.top_logprobs or []
+    assert len(values) == len(ids)
+    assert values[0] is None
+    for value, top in zip(values[start:], tops[start:], strict=True):
+        assert value == max(top.values())
+    assert min(values[1:start]) < -2, "the prompt was not written by the model"

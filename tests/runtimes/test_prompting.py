@@ -19,7 +19,7 @@ from models.chat import (
     ToolChoice,
     ToolMode,
 )
-from models.errors import ContextOverflow
+from models.errors import ContextOverflow, RequestInvalid
 from models.templates import fallback_source
 from runtimes.messages import Guide, Thought, Vocab
 from runtimes.prompting import Prompt, Prompter
@@ -181,3 +181,23 @@ async def test_only_schemas_of_tools_that_are_not_strict_may_be_given_up() -> No
         prompt = await prompted(request(tool))
         assert prompt.guide is not None
         assert (prompt.guide.fallback is not None) is has_fallback
+
+
+async def test_a_suffix_goes_between_the_marks_of_the_vocabulary() -> None:
+    marks = replace(VOCAB, fill=(901, 902, 903))
+    made = Prompter(marks, CHATML, encode, 2000)
+    try:
+        prompt = await made.prompt(Request("m", RawPrompt("ab", suffix="c")))
+        first = (VOCAB.bos_id,) if VOCAB.adds_bos else ()
+        middle = (*await encode("ab", False), 902, *await encode("c", False), 903)
+        assert prompt.tokens == (*first, 901, *middle)
+        ids = await made.prompt(Request("m", RawPrompt((5, 6), suffix="c")))
+        assert ids.tokens == (*first, 901, 5, 6, 902, *await encode("c", False), 903)
+    finally:
+        made.close()
+
+
+async def test_a_suffix_is_refused_by_a_model_that_cannot_fill_in() -> None:
+    with pytest.raises(RequestInvalid, match="no marks for it") as refusal:
+        await prompted(Request("m", RawPrompt("ab", suffix="c")))
+    assert refusal.value.param == "suffix"

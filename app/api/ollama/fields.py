@@ -86,14 +86,14 @@ def generate_request(
     body: GenerateFields, notices: Notices, priority: str | None = None
 ) -> Request:
     """A prompt, as it is or as a user's turn. Raises RequestInvalid."""
-    if body.suffix:
-        raise RequestInvalid("suffix: filling in text before it is not supported.", "suffix")
     if body.images:
         raise RequestInvalid("images: only text is taken, no images.", "images")
     if body.context:
         text = "context: no tokens are taken back; send the conversation to /api/chat."
         raise RequestInvalid(text, "context")
     prompt = body.prompt or ""
+    if body.suffix:  # a template has no place for it, the vocabulary has marks
+        return _request(body, RawPrompt(prompt, suffix=body.suffix), priority)
     if body.raw:
         for field in ("system", "template"):
             if getattr(body, field):
