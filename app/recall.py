@@ -28,7 +28,7 @@ from models.chat import (
     ToolCallDelta,
     ToolCallStart,
 )
-from runtimes.base import EngineStats, ModelHost, ModelInfo, Tokenizer
+from runtimes.base import Embeddings, EngineStats, ModelHost, ModelInfo, Tokenizer
 
 MAX_TURNS = 4000
 MAX_LETTERS = 16 << 20
@@ -118,6 +118,12 @@ class RecallingHost:
     def tokenizer(self, model: str) -> AbstractAsyncContextManager[Tokenizer]:
         """See `ModelHost`."""
         return self._host.tokenizer(model)
+
+    async def embed(
+        self, model: str, texts: Sequence[str | tuple[int, ...]], *, truncate: bool
+    ) -> Embeddings:
+        """See `ModelHost`."""
+        return await self._host.embed(model, texts, truncate=truncate)
 
     def loading(self) -> bool:
         """See `ModelHost`."""

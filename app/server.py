@@ -20,7 +20,7 @@ from app.api import chat, completions, docs, embeddings, errors, models, tokens
 from app.api.description import describe
 from app.api.messages import routes as messages
 from app.api.notices import Notices
-from app.api.ollama import answers, changes, shelf
+from app.api.ollama import answers, changes, shelf, vectors
 from app.api.reply import Pace
 from app.api.responses import routes as responses
 from app.api.responses.sealed import Seal
@@ -50,6 +50,7 @@ ROUTERS = (
     answers,
     changes,
     shelf,
+    vectors,
     docs,
 )
 

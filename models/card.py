@@ -27,7 +27,8 @@ class Origin(StrEnum):
 class ModelCard:
     """A model that can be run. `path` is what a runtime opens: the first (or only) GGUF shard, or
     an MLX folder; `files` are all its files. Sizes in bytes, `context_length` (trained) in
-    tokens; whether it `thinks` before it answers is what its chat template says."""
+    tokens; whether it `thinks` before it answers is what its chat template says. Encoders do not
+    `write` text; what was made to give vectors `embeds`."""
 
     id: str
     path: Path
@@ -40,3 +41,5 @@ class ModelCard:
     context_length: int
     modified: float = 0.0
     thinks: bool = False
+    writes: bool = True
+    embeds: bool = False

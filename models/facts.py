@@ -15,7 +15,7 @@ from models.dialects.choose import thinks
 from models.errors import ModelInvalid
 from models.gguf import read_file
 
-_FORM = 2  # changes with the fields below
+_FORM = 3  # changes with the fields below
 _MOST = 5000
 
 
@@ -31,6 +31,8 @@ class Facts:
     split_count: int = 1
     is_mmproj: bool = False
     thinks: bool = False
+    writes: bool = True
+    embeds: bool = False
     problem: str = ""
 
 
@@ -93,6 +95,8 @@ def _read(path: Path) -> Facts:
         split_count=header.split_count,
         is_mmproj=header.is_mmproj,
         thinks=thinks(header.chat_template),
+        writes=header.writes,
+        embeds=header.embeds,
     )
 
 

@@ -138,6 +138,8 @@ def estimate(
     """
     held = kept_sequences(header) if sequences is None else sequences
     cells = _padded(max(1, cells))
+    if not header.writes:
+        held, cells = 1, _UBATCH  # nothing is kept of a text that was read
     kv = sum(layer_bytes(header, cells, held, kv_type, full_window=full_window))
     masked = cells
     if header.sliding_window:

@@ -143,6 +143,17 @@ class GgufHeader:
         return self.of_arch("expert_count") > 0
 
     @property
+    def writes(self) -> bool:
+        """Whether it generates text, and is not an encoder alone."""
+        causal = self.metadata.get(f"{self.architecture}.attention.causal")
+        return causal is not False and self.architecture != "t5encoder"
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the file says how vectors are made of texts: a model made for that."""
+        return self.of_arch("pooling_type") in (1, 2, 3)
+
+    @property
     def is_mmproj(self) -> bool:
         """An image or sound projector, which goes with a model and is none itself."""
         name = PurePath(self.label).name.lower()

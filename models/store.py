@@ -126,6 +126,8 @@ class Store:
             quantization=quantization,
             context_length=first.context_length,
             thinks=first.thinks,
+            writes=first.writes,
+            embeds=first.embeds,
             modified=max(stat.st_mtime for stat in stats),
         )
 

@@ -28,7 +28,8 @@ class ModelInfo:
     """A model that may be asked for. `context` is what one request may use, in tokens (None before
     the first load, where it is fitted to memory); `trained_context` is the model's own. `placement`
     says where a loaded model's layers are. `memory_bytes` is planned for it (the host's tier not
-    counted), `memory` what its process holds now, by kind and by GPU."""
+    counted), `memory` what its process holds now, by kind and by GPU. A model `writes` text unless
+    it is an encoder alone; it is meant to give vectors where it `embeds`."""
 
     id: str
     created: int
@@ -46,6 +47,8 @@ class ModelInfo:
     format: str = "gguf"
     memory: Mapping[str, int] = field(default_factory=dict[str, int])
     thinks: bool = False
+    writes: bool = True
+    embeds: bool = False
 
 
 class Runtime(Protocol):
@@ -262,6 +265,14 @@ class Tokenizer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """Vectors of texts, [texts, size], as the model gives them; `tokens` were read for them."""
+
+    vectors: NDArray[np.float32]
+    tokens: int
+
+
 class ModelHost(Runtime, Protocol):
     """All local models as one runtime: loads on first use, unloads when idle or short of memory."""
 
@@ -280,6 +291,14 @@ class ModelHost(Runtime, Protocol):
 
     def tokenizer(self, model: str) -> AbstractAsyncContextManager[Tokenizer]:
         """A model's tokenizer. The model is loaded for it, and stays so inside. Entering raises a
+        `RunnerError`."""
+        ...
+
+    async def embed(
+        self, model: str, texts: Sequence[str | tuple[int, ...]], *, truncate: bool
+    ) -> Embeddings:
+        """Texts, or their tokens, to vectors; what is too long loses its end with `truncate`. The
+        model is loaded for it. Raises ContextOverflow without `truncate`, or another
         `RunnerError`."""
         ...
 

@@ -11,7 +11,7 @@ import multiprocessing
 import queue
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -22,6 +22,8 @@ from runtimes import worker
 from runtimes.base import EngineStats
 from runtimes.messages import (
     Cancel,
+    Embed,
+    Embedded,
     Encode,
     Encoded,
     FromWorker,
@@ -79,6 +81,9 @@ class WorkerClient:
     _encodes: dict[int, "asyncio.Future[tuple[int, ...]]"] = field(
         default_factory=dict[int, "asyncio.Future[tuple[int, ...]]"]
     )
+    _embeds: dict[int, "asyncio.Future[bytes]"] = field(
+        default_factory=dict[int, "asyncio.Future[bytes]"]
+    )
     _ids: "itertools.count[int]" = field(default_factory=itertools.count)
     _death: _Death = field(default_factory=_Death)
     _outbox: "queue.SimpleQueue[ToWorker | None]" = field(
@@ -92,7 +97,7 @@ class WorkerClient:
     @property
     def jobs(self) -> int:
         """How many requests have not ended."""
-        return len(self._jobs)
+        return len(self._jobs) + len(self._embeds)
 
     # ------------------------------------------------------------------ orders
 
@@ -118,6 +123,20 @@ class WorkerClient:
         self._encodes[request_id] = answer
         self._send(Encode(request_id, text, add_bos, specials))
         return await answer
+
+    async def embed(self, texts: Sequence[Sequence[int]]) -> bytes:
+        """Texts, as tokens, to vectors: float32 numbers, one vector after the other. Cancelling
+        stops it. Raises EngineFailed."""
+        self._require_alive()
+        order_id = next(self._ids)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._embeds[order_id] = answer
+        self._send(Embed(order_id, tuple(map(tuple, texts))))
+        try:
+            return await answer
+        finally:
+            if self._embeds.pop(order_id, None) is not None and not self.dead.is_set():
+                self._send(Cancel(order_id))
 
     async def close(self) -> None:
         """End the process; whatever still runs is told."""
@@ -183,6 +202,13 @@ class WorkerClient:
                 answer = self._encodes.pop(request_id, None)
                 if answer is not None and not answer.done():
                     answer.set_result(tokens)
+            case Embedded(id=order_id, vectors=vectors, problem=problem):
+                waiting = self._embeds.pop(order_id, None)
+                if waiting is not None and not waiting.done():
+                    if problem:
+                        waiting.set_exception(EngineFailed(problem))
+                    else:
+                        waiting.set_result(vectors)
             case _:
                 raise AssertionError(f"unexpected message {type(message).__name__}")
 
@@ -205,11 +231,12 @@ class WorkerClient:
         failure = self._failure()
         for news in self._jobs.values():
             news.put_nowait(failure)
-        for answer in self._encodes.values():
+        for answer in (*self._encodes.values(), *self._embeds.values()):
             if not answer.done():
                 answer.set_exception(failure)
         self._jobs.clear()
         self._encodes.clear()
+        self._embeds.clear()
 
 
 def _refusal(no: Rejected) -> RequestInvalid:

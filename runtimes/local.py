@@ -5,6 +5,8 @@ from asyncio import Queue
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from models.chat import (
     Event,
     Finished,
@@ -20,7 +22,7 @@ from models.chat import (
     Usage,
 )
 from models.errors import ContextOverflow, EngineBusy, RequestInvalid, RunnerError
-from runtimes.base import TokenizerInfo
+from runtimes.base import Embeddings, TokenizerInfo
 from runtimes.client import JobNews, WorkerClient
 from runtimes.messages import JobEnd, NewToken, PrefillProgress, Scored, Submit, Vocab
 from runtimes.misses import Misses
@@ -115,10 +117,10 @@ class LocalModel:
 
     async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
         """See `Runtime`. Raises EngineBusy where too many requests wait already."""
-        if self.worker.jobs >= self._max_jobs:
-            raise EngineBusy(
-                f"{self.worker.jobs} requests are running or waiting already; try again shortly."
-            )
+        self._check_queue()
+        if not self.worker.ready.writes:
+            text = f"{request.model} gives embeddings and writes no text: use /v1/embeddings."
+            raise RequestInvalid(text, "model")
         prompt = await self._prompter.prompt(request)
         tokens = prompt.tokens
         room = self.context - len(tokens)
@@ -156,6 +158,32 @@ class LocalModel:
         finally:
             self._misses.remember([*tokens, *answer.said])
             self.worker.cancel(job_id)
+
+    async def embed(self, texts: Sequence[str | tuple[int, ...]], *, truncate: bool) -> Embeddings:
+        """See `ModelHost`."""
+        self._check_queue()
+        ready = self.worker.ready
+        if not ready.embeds:
+            raise RequestInvalid("This model ranks texts: it gives no embeddings.", "model")
+        ends = (await self.worker.encode("", add_bos=True))[int(ready.vocab.adds_bos) :]
+        tokens: list[tuple[int, ...]] = []
+        for text in texts:
+            whole = await self.worker.encode(text, add_bos=True) if isinstance(text, str) else text
+            _check_ids(whole, len(ready.vocab.pieces), "input")
+            if len(whole) > ready.embeds:
+                if not truncate:
+                    raise ContextOverflow(len(whole), ready.embeds)
+                whole = whole[: ready.embeds - len(ends)] + ends
+            tokens.append(whole or (max(ready.vocab.bos_id, ready.vocab.eos_id, 0),))
+        data = await self.worker.embed(tokens) if tokens else b""
+        vectors = np.frombuffer(data, np.float32).reshape(len(tokens), ready.vector_size)
+        return Embeddings(vectors, sum(map(len, tokens)))
+
+    def _check_queue(self) -> None:
+        if self.worker.jobs >= self._max_jobs:
+            raise EngineBusy(
+                f"{self.worker.jobs} requests are running or waiting already; try again shortly."
+            )
 
     def _repeating(self, request: Request, tokens: Sequence[int]) -> Repeating | None:
         prompt = request.prompt

@@ -136,6 +136,14 @@ class Encode:
 
 
 @dataclass(frozen=True, slots=True)
+class Embed:
+    """Turn texts, given as tokens, into vectors."""
+
+    id: int
+    texts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End the process."""
 
@@ -153,13 +161,17 @@ class LoadProgress:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The model answers. `memory` is bytes by kind, and by GPU where there is one; `placement` says
-    where the layers are."""
+    where the layers are. A model that `writes` generates text; texts of up to `embeds` tokens it
+    can turn into vectors of `vector_size` numbers (0: not at all)."""
 
     vocab: Vocab
     context: int
     cells: int
     memory: dict[str, int]
     placement: str = ""
+    writes: bool = True
+    embeds: int = 0
+    vector_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +194,15 @@ class Encoded:
 
     id: int
     tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The answer to `Embed`: float32 numbers, vector after vector; or why there are none."""
+
+    id: int
+    vectors: bytes
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,5 +262,5 @@ class StepDone:
     stats: EngineStats = field(default_factory=EngineStats)
 
 
-ToWorker = Submit | Cancel | Encode | Stop
-FromWorker = LoadProgress | Ready | LoadFailed | Notice | Encoded | StepDone
+ToWorker = Submit | Cancel | Encode | Embed | Stop
+FromWorker = LoadProgress | Ready | LoadFailed | Notice | Encoded | Embedded | StepDone

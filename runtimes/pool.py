@@ -20,7 +20,7 @@ from models.errors import (
 from models.fit import human_bytes
 from models.gguf import read_file
 from models.header import GgufHeader
-from runtimes.base import EngineStats, LoadState, ModelInfo
+from runtimes.base import Embeddings, EngineStats, LoadState, ModelInfo
 from runtimes.loading import load_worker
 from runtimes.local import LocalModel
 from runtimes.messages import MEMORY_KINDS, Ready
@@ -124,6 +124,13 @@ class ModelPool:
         """See `ModelHost`."""
         async with self.tokenizer(request.model) as model:
             return await model.tokens(request)
+
+    async def embed(
+        self, model: str, texts: Sequence[str | tuple[int, ...]], *, truncate: bool
+    ) -> Embeddings:
+        """See `ModelHost`."""
+        async with self.tokenizer(model) as local:
+            return await local.embed(texts, truncate=truncate)
 
     @contextlib.asynccontextmanager
     async def tokenizer(self, model: str) -> AsyncGenerator[LocalModel]:
@@ -355,6 +362,8 @@ class ModelPool:
             format=card.format.value,
             memory=model.worker.ready.memory if model else {},
             thinks=card.thinks,
+            writes=card.writes,
+            embeds=card.embeds,
         )
 
     def _promised_context(self, card: ModelCard) -> int | None:

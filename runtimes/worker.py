@@ -23,10 +23,12 @@ from runtimes.blocks import BlockStore
 from runtimes.choosing import ThreadedChoice
 from runtimes.diskcache import QUEUE_BYTES, DiskCache
 from runtimes.draft_model import DraftModel, same_vocabulary
+from runtimes.embedding import Embedder, Embedding
 from runtimes.engine import Engine
 from runtimes.kvfiles import root_key
 from runtimes.messages import (
     Cancel,
+    Embed,
     Encode,
     Encoded,
     FromWorker,
@@ -43,13 +45,13 @@ from runtimes.messages import (
 
 
 class LoadedModel(Protocol):
-    """What a runtime's `load` returns. `executor` is the cache that requests share, `quiet` one in
-    which each has its own."""
+    """What a runtime's `load` returns: itself as a model that writes, where it does, and what turns
+    texts into vectors."""
 
     @property
-    def executor(self) -> Executor: ...
+    def embedder(self) -> Embedder | None: ...
 
-    def quiet(self) -> Executor | None: ...
+    def writing(self) -> "WritingModel | None": ...
 
     def vocab(self) -> Vocab: ...
 
@@ -66,6 +68,15 @@ class LoadedModel(Protocol):
     def release(self) -> None: ...
 
 
+class WritingModel(LoadedModel, Protocol):
+    """`executor` is the cache that requests share, `quiet` one in which each has its own."""
+
+    @property
+    def executor(self) -> Executor: ...
+
+    def quiet(self) -> Executor | None: ...
+
+
 # An engine without work for this long has the leisure to prepare what a request may need.
 _LEISURE_S = 1.0
 # At the end, copying to the store may take so long.
@@ -79,6 +90,60 @@ Load = Callable[[LoadSpec, Callable[[float], None]], LoadedModel]
 
 def main(connection: Connection, spec: LoadSpec) -> None:
     """The process's entry. Reports a failed load as a message, and dies of nothing else."""
+    _set_up()
+    pipe = _Pipe(connection)
+
+    def note(text: str) -> None:
+        pipe.send(Notice(text))
+
+    # The small one first: what is left of a GPU is then the large one's to fill.
+    partner = _load_partner(spec.draft, note) if spec.draft is not None else None
+    try:
+        model = _load(spec, lambda fraction: pipe.send(LoadProgress(fraction)))
+        token_seconds = model.probe()
+        vocab = model.vocab()
+    except RunnerError as error:
+        pipe.send(LoadFailed(error.message))
+        return
+    if partner is not None and not _guesses_for(partner, vocab, spec, note):
+        partner.release()
+        partner = None
+    memory = Counter(model.memory()) + Counter(partner.memory() if partner is not None else {})
+    ready = _ready(model, vocab, spec, dict(memory))
+    embedding, orders = Embedding(model.embedder), queue.SimpleQueue[ToWorker]()
+    reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)
+    if (writing := model.writing()) is None:
+        pipe.send(ready)
+        reader.start()
+        _only_embed(embedding, pipe, orders)
+    else:
+        store = _store(writing, spec, note)
+        engine = Engine(
+            writing.executor,
+            vocab,
+            spec.parallel,
+            ready.context,
+            writing.quiet,
+            store=store,
+            drafts=spec.drafts,
+            token_seconds=token_seconds,
+            draft_model=_draft_model(partner, vocab, spec),
+            encode=lambda text: model.encode(text, False, False),
+            choose=ThreadedChoice(min(_CHOOSERS, spec.threads // 2)),
+        )
+        pipe.send(ready)
+        reader.start()
+        _run(engine, embedding, pipe, orders)
+        if store is not None:
+            _put_away(engine)
+            store.close()
+    model.release()
+    if partner is not None:
+        partner.release()
+
+
+def _set_up() -> None:
+    """What holds for the whole process."""
     # Signals to the whole group (Ctrl-C, a service manager's stop) are the server's to act on; it
     # ends its workers through the pipe.
     os.setsid()
@@ -90,50 +155,22 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     # Every call into the library gives the interpreter away; threads of the disk and the pipe must
     # not keep it for the default 5 ms, which is longer than a step on a GPU.
     sys.setswitchinterval(_SWITCH_S)
-    pipe = _Pipe(connection)
 
-    def note(text: str) -> None:
-        pipe.send(Notice(text))
 
-    # The small one first: what is left of a GPU is then the large one's to fill.
-    partner = _load_partner(spec.draft, note) if spec.draft is not None else None
-    try:
-        model = _load(spec, lambda fraction: pipe.send(LoadProgress(fraction)))
-        token_seconds = model.probe()
-        caps, vocab = model.executor.caps, model.vocab()
-    except RunnerError as error:
-        pipe.send(LoadFailed(error.message))
-        return
-    context = min(spec.context, caps.cells)
-    store = _store(model, spec, note)
-    if partner is not None and not _guesses_for(partner, vocab, spec, note):
-        partner.release()
-        partner = None
-    engine = Engine(
-        model.executor,
+def _ready(model: LoadedModel, vocab: Vocab, spec: LoadSpec, memory: dict[str, int]) -> Ready:
+    writing, embedder = model.writing(), model.embedder
+    embeds = embedder.limit if embedder is not None else 0
+    cells = writing.executor.caps.cells if writing is not None else spec.cells
+    return Ready(
         vocab,
-        spec.parallel,
-        context,
-        model.quiet,
-        store=store,
-        drafts=spec.drafts,
-        token_seconds=token_seconds,
-        draft_model=_draft_model(partner, vocab, spec),
-        encode=lambda text: model.encode(text, False, False),
-        choose=ThreadedChoice(min(_CHOOSERS, spec.threads // 2)),
+        min(spec.context, cells) if writing is not None else embeds,
+        cells,
+        memory,
+        model.placement(),
+        writes=writing is not None,
+        embeds=embeds,
+        vector_size=embedder.size if embedder is not None else 0,
     )
-    memory = Counter(model.memory()) + Counter(partner.memory() if partner is not None else {})
-    pipe.send(Ready(vocab, context, caps.cells, dict(memory), model.placement()))
-    orders: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
-    reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)
-    reader.start()
-    _run(engine, pipe, orders)
-    if store is not None:
-        _put_away(engine)
-        store.close()
-    model.release()
-    if partner is not None:
-        partner.release()
 
 
 def _load(spec: LoadSpec, progress: Callable[[float], None]) -> LoadedModel:
@@ -142,17 +179,21 @@ def _load(spec: LoadSpec, progress: Callable[[float], None]) -> LoadedModel:
     return load(spec, progress)
 
 
-def _load_partner(spec: LoadSpec, note: Callable[[str], None]) -> LoadedModel | None:
+def _load_partner(spec: LoadSpec, note: Callable[[str], None]) -> WritingModel | None:
     """The model that guesses. What keeps it from that keeps nobody from an answer."""
     try:
-        return _load(spec, lambda _: None)
+        model = _load(spec, lambda _: None)
     except RunnerError as error:
         note(f"{spec.path.name} does not draft: {error.message}")
         return None
+    if (writing := model.writing()) is None:
+        note(f"{spec.path.name} does not draft: it generates no text.")
+        model.release()
+    return writing
 
 
 def _guesses_for(
-    partner: LoadedModel, vocab: Vocab, spec: LoadSpec, note: Callable[[str], None]
+    partner: WritingModel, vocab: Vocab, spec: LoadSpec, note: Callable[[str], None]
 ) -> bool:
     """Whether a loaded draft model suits the model; says so where it does not."""
     assert spec.draft is not None
@@ -166,13 +207,13 @@ def _guesses_for(
     return True
 
 
-def _draft_model(partner: LoadedModel | None, vocab: Vocab, spec: LoadSpec) -> DraftModel | None:
+def _draft_model(partner: WritingModel | None, vocab: Vocab, spec: LoadSpec) -> DraftModel | None:
     if partner is None or spec.draft is None:
         return None
     return DraftModel(partner.executor, len(vocab.pieces), spec.draft.context)
 
 
-def _store(model: LoadedModel, spec: LoadSpec, note: Callable[[str], None]) -> BlockStore | None:
+def _store(model: WritingModel, spec: LoadSpec, note: Callable[[str], None]) -> BlockStore | None:
     """The tiers below the live cache, as far as they are wanted."""
     if not spec.host_cache_bytes and spec.disk is None:
         return None
@@ -216,12 +257,30 @@ def _read(pipe: _Pipe, model: LoadedModel, orders: queue.SimpleQueue[ToWorker]) 
             orders.put(message)
 
 
-def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> None:
+def _only_embed(embedding: Embedding, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> None:
+    while True:
+        for order in _drain(orders, wait=embedding.idle, patience=None):
+            match order:
+                case Embed():
+                    embedding.add(order)
+                case Cancel(id=order_id):
+                    embedding.cancel(order_id)
+                case Stop():
+                    return
+                case Submit() | Encode():
+                    raise AssertionError("a model that does not write is not asked to")
+        if (answer := embedding.step()) is not None:
+            pipe.send(answer)
+
+
+def _run(
+    engine: Engine, embedding: Embedding, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]
+) -> None:
     patience: float | None = _LEISURE_S
     while True:
-        untidy = engine.untidy
-        came = _drain(orders, wait=engine.idle and not untidy, patience=patience)
-        if not came and engine.idle:
+        idle = engine.idle and embedding.idle
+        came = _drain(orders, wait=idle and not engine.untidy, patience=patience)
+        if not came and idle:
             if not engine.tidy():
                 engine.use_leisure()
                 patience = None
@@ -230,8 +289,11 @@ def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> No
             match order:
                 case Submit():
                     engine.submit(order)
+                case Embed():
+                    embedding.add(order)
                 case Cancel(id=job_id):
                     engine.cancel(job_id)
+                    embedding.cancel(job_id)
                 case Stop():
                     return
                 case Encode():
@@ -240,6 +302,8 @@ def _run(engine: Engine, pipe: _Pipe, orders: queue.SimpleQueue[ToWorker]) -> No
             pipe.send(news)
         if not engine.idle:
             pipe.send(engine.step())
+        if (answer := embedding.step()) is not None:
+            pipe.send(answer)
 
 
 def _put_away(engine: Engine) -> None:

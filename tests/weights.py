@@ -13,7 +13,7 @@ import gguf
 import gguf.quants
 import numpy as np
 
-Kind = Literal["llama", "gemma3", "mamba", "lfm2", "qwen3next"]
+Kind = Literal["llama", "gemma3", "mamba", "lfm2", "qwen3next", "bert"]
 
 CONTEXT = 4096
 WINDOW = 32
@@ -47,6 +47,10 @@ class _Maker:
 
     def vector(self, name: str, size: int, value: float = 1.0) -> None:
         self.writer.add_tensor(name, np.full(size, value, np.float32))
+
+    def layer_norm(self, name: str) -> None:
+        self.vector(name + ".weight", _WIDTH)
+        self.vector(name + ".bias", _WIDTH, 0.0)
 
     def vocabulary(self, marks: Sequence[str]) -> int:
         letters = _byte_characters()
@@ -110,7 +114,8 @@ def write_model(path: Path, kind: Kind, seed: int = 0, marks: Sequence[str] = ()
     size = maker.vocabulary(marks)
     w.add_vocab_size(size)
     maker.matrix("token_embd.weight", size, _WIDTH)
-    maker.vector("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", _WIDTH)
+    if kind != "bert":
+        maker.vector("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", _WIDTH)
     _KINDS[kind](maker)
     w.write_header_to_file()
     w.write_kv_data_to_file()
@@ -223,12 +228,38 @@ def _qwen3next(maker: _Maker) -> None:
         maker.matrix(block + "ssm_out.weight", _WIDTH, values)
 
 
+def _bert(maker: _Maker) -> None:
+    """An encoder: it looks both ways, writes nothing, and averages."""
+    w = maker.writer
+    w.add_feed_forward_length(_FEED)
+    w.add_head_count(_HEADS)
+    w.add_layer_norm_eps(1e-5)
+    w.add_causal_attention(False)
+    w.add_pooling_type(gguf.PoolingType.MEAN)
+    w.add_token_type_count(2)
+    maker.matrix("token_types.weight", 2, _WIDTH)
+    maker.matrix("position_embd.weight", CONTEXT, _WIDTH)
+    maker.layer_norm("token_embd_norm")
+    for i in range(_LAYERS):
+        block = f"blk.{i}."
+        for name, rows, columns in (
+            *((f"attn_{part}", _WIDTH, _WIDTH) for part in ("q", "k", "v", "output")),
+            ("ffn_up", _FEED, _WIDTH),
+            ("ffn_down", _WIDTH, _FEED),
+        ):
+            maker.matrix(f"{block}{name}.weight", rows, columns)
+            maker.vector(f"{block}{name}.bias", rows, 0.01)
+        maker.layer_norm(block + "attn_output_norm")
+        maker.layer_norm(block + "layer_output_norm")
+
+
 _KINDS: dict[Kind, Callable[[_Maker], None]] = {
     "llama": _llama,
     "gemma3": _gemma3,
     "mamba": _mamba,
     "lfm2": _lfm2,
     "qwen3next": _qwen3next,
+    "bert": _bert,
 }
 
 

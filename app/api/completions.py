@@ -4,7 +4,7 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from fastapi import Request as HttpRequest
@@ -26,6 +26,7 @@ from app.api.sampling import (
     sampling_of,
     seeded,
 )
+from app.api.texts import TextOrTokens, texts_of
 from models.chat import (
     Finished,
     Logprobs,
@@ -42,7 +43,6 @@ router = APIRouter()
 
 DEFAULT_MAX_TOKENS = 16  # the dialect's own documented default
 MAX_PROMPTS = 256
-_MAX_TOKEN_ID = 2**31 - 1
 
 
 class CompletionFields(SharedFields):
@@ -62,46 +62,15 @@ async def create_completion(
 ) -> Response:
     """Continue one or more prompts."""
     http.state.model = body.model
-    prompts = prompts_of(body.prompt)
+    prompts = texts_of(body.prompt, "prompt", MAX_PROMPTS)
     requests = requests_of(body, prompts, http.headers.get(PRIORITY_HEADER))
     dialect = CompletionDialect(body, prompts)
     state = http.app.state
     return Reply(state.host, requests, dialect, state.pace, stream=bool(body.stream))
 
 
-def prompts_of(prompt: Any) -> list[str | tuple[int, ...]]:
-    """Every prompt of the request, in order. Raises RequestInvalid."""
-    match prompt:
-        case str():
-            return [prompt]
-        case [int(), *_]:
-            return [_token_ids(prompt, "prompt")]
-        case [_, *_]:
-            listed = cast(list[Any], prompt)
-            if len(listed) > MAX_PROMPTS:
-                raise RequestInvalid(f"prompt may hold at most {MAX_PROMPTS} prompts.", "prompt")
-            return [_one(item, f"prompt.{index}") for index, item in enumerate(listed)]
-        case _:
-            text = "prompt must be a string, a list of strings, or token ids, and not empty."
-            raise RequestInvalid(text, "prompt")
-
-
-def _one(item: Any, path: str) -> str | tuple[int, ...]:
-    return item if isinstance(item, str) else _token_ids(item, path)
-
-
-def _token_ids(value: Any, path: str) -> tuple[int, ...]:
-    ids = cast(list[Any], value) if isinstance(value, list) else []
-    for item in ids:
-        if type(item) is not int or not 0 <= item <= _MAX_TOKEN_ID:  # a bool is an int, too
-            raise RequestInvalid(f"{path} must hold token ids (whole numbers) only.", path)
-    if not ids:
-        raise RequestInvalid(f"{path} must be a string or a list of token ids.", path)
-    return tuple(ids)
-
-
 def requests_of(
-    body: CompletionFields, prompts: Sequence[str | tuple[int, ...]], priority: str | None = None
+    body: CompletionFields, prompts: Sequence[TextOrTokens], priority: str | None = None
 ) -> list[Request]:
     """Each prompt times `n`, in the order of the choices. Raises RequestInvalid."""
     choices = body.n or 1
@@ -129,7 +98,7 @@ def requests_of(
     ]
 
 
-def _check(body: CompletionFields, prompts: Sequence[str | tuple[int, ...]], choices: int) -> None:
+def _check(body: CompletionFields, prompts: Sequence[TextOrTokens], choices: int) -> None:
     if len(prompts) * choices > MAX_PROMPTS:
         raise RequestInvalid(f"prompts times n may be at most {MAX_PROMPTS}.", "n")
     if body.best_of is not None and body.best_of != choices:
@@ -142,7 +111,7 @@ def _check(body: CompletionFields, prompts: Sequence[str | tuple[int, ...]], cho
 class CompletionDialect:
     """Writes chunks, or the whole completion, of one plain request."""
 
-    def __init__(self, body: CompletionFields, prompts: Sequence[str | tuple[int, ...]]) -> None:
+    def __init__(self, body: CompletionFields, prompts: Sequence[TextOrTokens]) -> None:
         self._per_prompt = body.n or 1
         self._choices = len(prompts) * self._per_prompt
         self._usage = body.wants_usage

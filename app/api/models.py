@@ -45,7 +45,9 @@ def _entry(info: ModelInfo) -> dict[str, Any]:
 def capabilities_of(info: ModelInfo) -> list[str]:
     """What a model can do, in Ollama's words. Tools are told to every model, in its template's
     words or in plain ones."""
-    return ["completion", "tools", *(["thinking"] if info.thinks else [])]
+    able = {"tools": True, "thinking": info.thinks}
+    writing = ["completion", *(word for word, can in able.items() if can)] if info.writes else []
+    return [*writing, *(["embedding"] if info.embeds or not info.writes else [])]
 
 
 def _anthropic_entry(info: ModelInfo) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class Reply(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = self._streamed(send) if self._stream else self._whole(scope, receive, send)
-        await _while_connected(receive, work)
+        await while_connected(receive, work)
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         answers = [Answer() for _ in self._requests]
@@ -182,7 +182,7 @@ async def _write(send: Send, frames: Iterable[bytes]) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
     """Run `work`, and cancel it as soon as the client is gone."""
     job = asyncio.create_task(work, name="reply")
     watch = asyncio.create_task(_gone(receive), name="reply-watch")

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from runtimes.base import Executor, Logits, Row  # noqa: E402
-from runtimes.llamacpp.model import LlamaModel, load  # noqa: E402
+from runtimes.llamacpp.model import LlamaModel, load_writer  # noqa: E402
 from runtimes.messages import LoadSpec  # noqa: E402
 
 PROMPT, STEPS, CHUNK = 300, 24, 128
@@ -76,7 +76,7 @@ def main() -> None:
     for quiet in (False, True):
         results: list[FloatRow] = []
         for seed in (None, 1, 2):
-            model = load(LoadSpec("", path, 1024, 8192, 8, 2, quiet=1), lambda _: None)
+            model = load_writer(LoadSpec("", path, 1024, 8192, 8, 2, quiet=1), lambda _: None)
             tokens = list(model.encode(text, True, False))[: PROMPT + STEPS]
             results.append(run(model, tokens, seed, quiet=quiet))
             model.release()

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from runtimes.base import Row
-from runtimes.llamacpp.model import load
+from runtimes.llamacpp.model import load_writer
 from runtimes.messages import LoadSpec
 
 PROMPT, STEPS = 256, 40
@@ -18,7 +18,7 @@ PROMPT, STEPS = 256, 40
 
 def main() -> None:
     threads = int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    model = load(LoadSpec("", Path(sys.argv[1]), 2048, 2048, 4, threads), lambda _: None)
+    model = load_writer(LoadSpec("", Path(sys.argv[1]), 2048, 2048, 4, threads), lambda _: None)
     executor = model.executor
     handle = executor.open()
     executor.step([Row(handle, [5] * PROMPT, 0, True)], lambda _: None)

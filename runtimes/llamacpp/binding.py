@@ -1,5 +1,5 @@
 """llama.cpp's C functions (through llama-cpp-python's low-level module); no other file names any,
-but `gpus.py` those of ggml.
+but `vocabulary.py` those of text, and `gpus.py` those of ggml.
 
 Typed, narrow, and without policy. Pitfalls of the C API are handled where they are: callbacks stay
 referenced, NULL is falsy, logits rows live until the next decode.
@@ -143,6 +143,31 @@ def new_context(
     return _c.llama_init_from_model(model, params) or None
 
 
+def new_pooling_context(
+    model: Model,
+    *,
+    pooling: int,
+    tokens: int,
+    rows: int,
+    outputs: int,
+    sequences: int,
+    threads: int,
+) -> Context | None:
+    """A context for `tokens` of texts that are read to become vectors, `rows` at a time, of which
+    `outputs` give one. `pooling` is the library's number. None where memory does not suffice."""
+    params: Any = _c.llama_context_default_params()
+    params.n_ctx = tokens
+    params.n_seq_max = sequences
+    params.n_batch = params.n_ubatch = rows
+    params.n_outputs_max = outputs
+    params.n_threads = params.n_threads_batch = threads
+    params.kv_unified = True
+    params.embeddings = True
+    params.pooling_type = pooling
+    params.no_perf = True
+    return _c.llama_init_from_model(model, params) or None
+
+
 def free_context(context: Context) -> None:
     _c.llama_free(context)
 
@@ -184,6 +209,27 @@ def has_decoder(model: Model) -> bool:
     return bool(_c.llama_model_has_decoder(model))
 
 
+def trained_context(model: Model) -> int:
+    return int(_c.llama_model_n_ctx_train(model))
+
+
+def vector_size(model: Model) -> int:
+    """How many numbers an embedding has."""
+    return int(_c.llama_model_n_embd_out(model))
+
+
+def said(model: Model, key: str) -> str:
+    """What the file says under its architecture's `key`, "" where nothing."""
+    buffer = ctypes.create_string_buffer(128)
+    arch = b"general.architecture"
+    if _c.llama_model_meta_val_str(model, arch, buffer, len(buffer)) < 0:
+        return ""
+    name = buffer.value + b"." + key.encode()
+    if _c.llama_model_meta_val_str(model, name, buffer, len(buffer)) < 0:
+        return ""
+    return buffer.value.decode("utf-8", "replace")
+
+
 def build() -> str:
     """The library's version and what it was compiled for."""
     info: bytes = _c.llama_print_system_info()
@@ -196,91 +242,6 @@ def context_cells(context: Context) -> int:
 
 def context_sequences(context: Context) -> int:
     return int(_c.llama_n_seq_max(context))
-
-
-# ---------------------------------------------------------------------- vocabulary
-
-
-def vocab_size(model: Model) -> int:
-    return int(_c.llama_vocab_n_tokens(_c.llama_model_get_vocab(model)))
-
-
-def pieces(model: Model) -> list[bytes]:
-    """The bytes of every token id, markup included."""
-    vocab = _c.llama_model_get_vocab(model)
-    size = 256
-    buffer = ctypes.create_string_buffer(size)
-    out: list[bytes] = []
-    for token in range(vocab_size(model)):
-        n = _c.llama_token_to_piece(vocab, token, buffer, size, 0, True)
-        if n < 0:
-            size = -n
-            buffer = ctypes.create_string_buffer(size)
-            n = _c.llama_token_to_piece(vocab, token, buffer, size, 0, True)
-        out.append(buffer.raw[:n])
-    return out
-
-
-def end_ids(model: Model) -> frozenset[int]:
-    """The tokens that end a turn."""
-    vocab = _c.llama_model_get_vocab(model)
-    return frozenset(t for t in range(vocab_size(model)) if _c.llama_vocab_is_eog(vocab, t))
-
-
-def control_ids(model: Model) -> frozenset[int]:
-    """The tokens that are markup."""
-    vocab = _c.llama_model_get_vocab(model)
-    return frozenset(t for t in range(vocab_size(model)) if _c.llama_vocab_is_control(vocab, t))
-
-
-def special_texts(model: Model) -> tuple[list[str], list[str]]:
-    """What the tokenizer looks for before anything else, as it is written: all of it, and those
-    control marks of it that take no white space before them along (`llama_vocab::
-    cache_special_tokens`)."""
-    vocab = _c.llama_model_get_vocab(model)
-    special = (
-        _c.LLAMA_TOKEN_ATTR_CONTROL | _c.LLAMA_TOKEN_ATTR_USER_DEFINED | _c.LLAMA_TOKEN_ATTR_UNKNOWN
-    )
-    every: list[str] = []
-    marks: list[str] = []
-    for token in range(vocab_size(model)):
-        attributes = int(_c.llama_vocab_get_attr(vocab, token))
-        if attributes & special:
-            text = (_c.llama_vocab_get_text(vocab, token) or b"").decode("utf-8", "replace")
-            every.append(text)
-            plain = not attributes & _c.LLAMA_TOKEN_ATTR_LSTRIP
-            if text and plain and _c.llama_vocab_is_control(vocab, token):
-                marks.append(text)
-    return every, marks
-
-
-def fill_marks(model: Model) -> tuple[int, int, int] | None:
-    """The tokens before a text, before what follows it, and before what belongs between them."""
-    vocab = _c.llama_model_get_vocab(model)
-    before = int(_c.llama_vocab_fim_pre(vocab))
-    after = int(_c.llama_vocab_fim_suf(vocab))
-    middle = int(_c.llama_vocab_fim_mid(vocab))
-    return (before, after, middle) if min(before, after, middle) >= 0 else None
-
-
-def bos_eos(model: Model) -> tuple[int, int, bool]:
-    """The first and last token of a text (-1: none), and whether tokenizing adds the first."""
-    vocab = _c.llama_model_get_vocab(model)
-    bos, eos = int(_c.llama_vocab_bos(vocab)), int(_c.llama_vocab_eos(vocab))
-    return bos, eos, bool(_c.llama_vocab_get_add_bos(vocab))
-
-
-def tokenize(model: Model, text: str, *, add_bos: bool, specials: bool) -> tuple[int, ...]:
-    """Text to token ids. Safe to call from another thread than the decoding one."""
-    vocab = _c.llama_model_get_vocab(model)
-    data = text.encode("utf-8", "replace")
-    room = len(data) + 8
-    while True:
-        buffer = (ctypes.c_int32 * room)()
-        n = int(_c.llama_tokenize(vocab, data, len(data), buffer, room, add_bos, specials))
-        if n >= 0:
-            return tuple(buffer[:n])
-        room = -n
 
 
 # ---------------------------------------------------------------------- memory of sequences
@@ -384,6 +345,28 @@ class Batch:
         """llama_decode's code: 0 done, 1 no room and nothing applied, 2 aborted, <0 an error."""
         self._batch.n_tokens = self.count
         return int(_c.llama_decode(context, self._batch))
+
+    def encode(self, context: Context) -> int:
+        """The same for a model that is an encoder alone."""
+        self._batch.n_tokens = self.count
+        return int(_c.llama_encode(context, self._batch))
+
+
+def ask_for_vectors(context: Context, wanted: bool) -> None:
+    """Whether the rows of the next steps give embeddings, or logits."""
+    _c.llama_set_embeddings(context, wanted)
+
+
+def vector_of_row(context: Context, row: int, size: int) -> NDArray[np.float32]:
+    """A copy of what a row of the last step gave."""
+    pointer = _c.llama_get_embeddings_ith(context, row)
+    return np.ctypeslib.as_array(pointer, shape=(size,)).copy()
+
+
+def vector_of_sequence(context: Context, seq: int, size: int) -> NDArray[np.float32]:
+    """A copy of what a sequence's rows gave together, as the context pools them."""
+    pointer = _c.llama_get_embeddings_seq(context, seq)
+    return np.ctypeslib.as_array(pointer, shape=(size,)).copy()
 
 
 def logits_row(context: Context, row: int, size: int) -> NDArray[np.float32]:

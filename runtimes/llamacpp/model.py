@@ -9,8 +9,10 @@ from models.fit import IDLE_SEQUENCES, IDLE_STATES
 from models.kv import KvType
 from runtimes.base import Cut, Row
 from runtimes.llamacpp import binding as c
+from runtimes.llamacpp import vocabulary as v
 from runtimes.llamacpp.buffers import memory_of
 from runtimes.llamacpp.devices import list_devices
+from runtimes.llamacpp.embedder import LlamaEmbedder, Pooling, pooling_of, writes
 from runtimes.llamacpp.executor import MAX_ROWS, Layout, LlamaExecutor
 from runtimes.llamacpp.offload import HOST, Placement, placements
 from runtimes.messages import LoadSpec, Vocab
@@ -30,16 +32,92 @@ SMALL_HEAD = 64
 MAX_SCORES = 512 << 20
 
 
-class LlamaModel:
-    """Made by `load`. `executor` is the cache that all requests share."""
+class LlamaText:
+    """What every loaded GGUF has: a vocabulary, and vectors for texts."""
 
     def __init__(self, model: c.Model, spec: LoadSpec, log: c.Log, placement: Placement) -> None:
         self._model, self._spec, self._log = model, spec, log
         self._placement = placement
-        self._quiet: LlamaExecutor | None = None
         self._tokenizer = self._new_tokenizer()
+        limit = min(spec.context, c.trained_context(model) or spec.context)
+        ranks = pooling_of(model) is Pooling.RANK
+        self.embedder = None if ranks else LlamaEmbedder(model, spec.threads, limit, log)
+
+    def vocab(self) -> Vocab:
+        """The vocabulary, read once at load."""
+        pieces = v.pieces(self._model)
+        bos, eos, adds_bos = v.bos_eos(self._model)
+        text = [p.decode("utf-8", "replace") for p in (pieces[bos], pieces[eos])]
+        return Vocab(
+            pieces=tuple(pieces),
+            end_ids=v.end_ids(self._model),
+            control_ids=v.control_ids(self._model),
+            bos_id=bos,
+            eos_id=eos,
+            bos_text=text[0] if bos >= 0 else "",
+            eos_text=text[1] if eos >= 0 else "",
+            adds_bos=adds_bos,
+            fill=v.fill_marks(self._model),
+        )
+
+    def encode(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]:
+        """Tokenize; the one call that may come from another thread."""
+        return self._tokenizer(text, add_bos, specials)
+
+    def _tokenized(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]:
+        return v.tokenize(self._model, text, add_bos=add_bos, specials=specials)
+
+    def _new_tokenizer(self) -> SegmentedTokenizer:
+        """Text is cut only where the library adds nothing but the first token."""
+        added = self._tokenized("", True, True)
+        every, marks = v.special_texts(self._model)
+        cuts = cutting(marks, every) if len(added) <= 1 else ()
+        return SegmentedTokenizer(self._tokenized, cuts, added)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind, and by GPU."""
+        found = memory_of(self._log.buffers, self._placement.names)
+        return {**found, "weights": c.model_bytes(self._model)}
+
+    def placement(self) -> str:
+        """Where the layers are, for a person."""
+        return str(self._placement)
+
+    def release(self) -> None:
+        """Free everything; no call may follow."""
+        if self.embedder is not None:
+            self.embedder.release()
+        c.free_model(self._model)
+
+
+class LlamaEncoder(LlamaText):
+    """Made by `load` of a model that writes nothing."""
+
+    def writing(self) -> None:
+        """See `LoadedModel`."""
+
+    def probe(self) -> float:
+        """A small text as a vector: see `LlamaModel.probe`."""
+        if self.embedder is None:
+            return 0.0
+        started = time.monotonic()
+        for _ in self.embedder.run([[0] * min(PROBE_ROWS, self.embedder.limit)]):
+            pass
+        return (time.monotonic() - started) / PROBE_ROWS
+
+
+class LlamaModel(LlamaText):
+    """Made by `load`. `executor` is the cache that all requests share."""
+
+    def __init__(self, model: c.Model, spec: LoadSpec, log: c.Log, placement: Placement) -> None:
+        super().__init__(model, spec, log, placement)
+        self._quiet: LlamaExecutor | None = None
         layout = self._shared_layout()
         self.executor = self._new_executor(layout, spec.cells, layout.ids)
+
+    def writing(self) -> "LlamaModel":
+        """See `LoadedModel`."""
+        return self
 
     def quiet(self) -> LlamaExecutor | None:
         """Caches of their own for a few sequences, one each, so that nothing else moves a rounding;
@@ -49,7 +127,7 @@ class LlamaModel:
             plain = not c.window(self._model) and not c.keeps_state(self._model)
             layout = Layout(handles, Cut.ANY if plain else Cut.NONE, forks=False)
             try:
-                rows = min(SCORED_ROWS, SCORED_BYTES // (4 * c.vocab_size(self._model)))
+                rows = min(SCORED_ROWS, SCORED_BYTES // (4 * v.vocab_size(self._model)))
                 outputs = max(rows, layout.ids)
                 self._quiet = self._new_executor(layout, self._spec.context * handles, outputs)
             except DoesNotFit:
@@ -99,7 +177,7 @@ class LlamaModel:
                 "Try a smaller --ctx or --parallel."
             )
         park = self._park_cells(cells) if layout.parks else 0
-        return LlamaExecutor(context, layout, c.vocab_size(self._model), outputs, park, self._log)
+        return LlamaExecutor(context, layout, v.vocab_size(self._model), outputs, park, self._log)
 
     def _flash(self, cells: int) -> bool | None:
         """Off where it was measured to be slower (docs/BENCHMARKS.md, "Flash attention"): on a CPU
@@ -115,39 +193,6 @@ class LlamaModel:
         kv = self.memory().get("kv", 0)
         free = sum(device.usable for device in list_devices() if not device.shares_host)
         return int(free * PARK_SHARE * cells / kv) if kv else 0
-
-    # ------------------------------------------------------------------ text
-
-    def vocab(self) -> Vocab:
-        """The vocabulary, read once at load."""
-        pieces = c.pieces(self._model)
-        bos, eos, adds_bos = c.bos_eos(self._model)
-        text = [p.decode("utf-8", "replace") for p in (pieces[bos], pieces[eos])]
-        return Vocab(
-            pieces=tuple(pieces),
-            end_ids=c.end_ids(self._model),
-            control_ids=c.control_ids(self._model),
-            bos_id=bos,
-            eos_id=eos,
-            bos_text=text[0] if bos >= 0 else "",
-            eos_text=text[1] if eos >= 0 else "",
-            adds_bos=adds_bos,
-            fill=c.fill_marks(self._model),
-        )
-
-    def encode(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]:
-        """Tokenize; the one call that may come from another thread."""
-        return self._tokenizer(text, add_bos, specials)
-
-    def _tokenized(self, text: str, add_bos: bool, specials: bool) -> tuple[int, ...]:
-        return c.tokenize(self._model, text, add_bos=add_bos, specials=specials)
-
-    def _new_tokenizer(self) -> SegmentedTokenizer:
-        """Text is cut only where the library adds nothing but the first token."""
-        added = self._tokenized("", True, True)
-        every, marks = c.special_texts(self._model)
-        cuts = cutting(marks, every) if len(added) <= 1 else ()
-        return SegmentedTokenizer(self._tokenized, cuts, added)
 
     # ------------------------------------------------------------------ life
 
@@ -167,15 +212,6 @@ class LlamaModel:
             self.executor.close(handle)
         return seconds
 
-    def memory(self) -> dict[str, int]:
-        """Bytes by kind, and by GPU."""
-        found = memory_of(self._log.buffers, self._placement.names)
-        return {**found, "weights": c.model_bytes(self._model)}
-
-    def placement(self) -> str:
-        """Where the layers are, for a person."""
-        return str(self._placement)
-
     def identity(self) -> dict[str, str]:
         """What saved KV memory depends on besides the tokens: the weights, the engine, and how the
         cache is laid out."""
@@ -191,10 +227,10 @@ class LlamaModel:
         self.executor.release()
         if self._quiet is not None:
             self._quiet.release()
-        c.free_model(self._model)
+        super().release()
 
 
-def load(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel:
+def load(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel | LlamaEncoder:
     """Load a GGUF. Raises ModelInvalid where llama.cpp refuses it, DoesNotFit for want of
     memory.
 
@@ -217,9 +253,18 @@ def load(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel:
     raise failure
 
 
+def load_writer(spec: LoadSpec, progress: Callable[[float], None]) -> LlamaModel:
+    """The same for a model that must write. Raises ModelInvalid where it does not, too."""
+    model = load(spec, progress)
+    if not isinstance(model, LlamaModel):
+        model.release()
+        raise ModelInvalid(f"{spec.path.name} generates no text")
+    return model
+
+
 def _load_as(
     spec: LoadSpec, placement: Placement, log: c.Log, progress: Callable[[float], None]
-) -> LlamaModel:
+) -> LlamaModel | LlamaEncoder:
     model = c.load_model(
         spec.path,
         extra_buffers=spec.extra_buffers,
@@ -231,9 +276,8 @@ def _load_as(
         if log.tells("allocate"):
             raise DoesNotFit(f"no memory for the weights of {spec.path.name} ({placement}).")
         raise ModelInvalid(f"llama.cpp cannot load {spec.path.name}: {log.last_error()}")
-    if not c.has_decoder(model):
-        c.free_model(model)
-        raise ModelInvalid(f"{spec.path.name} does not generate text (no decoder)")
+    if not writes(model):
+        return LlamaEncoder(model, spec, log, placement)
     try:
         return LlamaModel(model, spec, log, placement)
     except DoesNotFit:

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from models.card import Format, ModelCard, Origin
 from models.chat import (
     Conversation,
@@ -21,7 +23,7 @@ from models.chat import (
     Usage,
 )
 from models.errors import ModelNotFound
-from runtimes.base import EngineStats, LoadState, ModelInfo, TokenizerInfo
+from runtimes.base import Embeddings, EngineStats, LoadState, ModelInfo, TokenizerInfo
 
 MODEL = "toy:1b"
 Step = Event | float | Exception
@@ -70,6 +72,10 @@ class ScriptedHost:
     closed: bool = False
     busy: bool = False
     load_script: tuple[Step, ...] = ()
+    embedded: list[tuple[str | tuple[int, ...], ...]] = field(
+        default_factory=list[tuple[str | tuple[int, ...], ...]]
+    )
+    embed_s: float = 0.0
     loads: list[str] = field(default_factory=list[str])
     unloads: list[str] = field(default_factory=list[str])
     tokens_are: ScriptedTokenizer = field(default_factory=ScriptedTokenizer)
@@ -131,6 +137,21 @@ class ScriptedHost:
             raise
         finally:
             self.done += 1
+
+    async def embed(
+        self, model: str, texts: Sequence[str | tuple[int, ...]], *, truncate: bool
+    ) -> Embeddings:
+        """Each text's length, 4 and 0, and 12 where it may be cut; a token for each character."""
+        self.card(model)
+        self.embedded.append(tuple(texts))
+        try:
+            await asyncio.sleep(self.embed_s)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        rows = [[len(text), 4.0, 0.0, 12.0 * truncate] for text in texts]
+        vectors = np.array(rows, np.float32).reshape(len(texts), 4)
+        return Embeddings(vectors, sum(map(len, texts)))
 
     def models(self) -> list[ModelInfo]:
         return self.infos

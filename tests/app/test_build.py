@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from app.api.models import capabilities_of
 from app.build import Installed, build_host
 from app.settings import load_settings
 from models.card import Origin
+from models.chat import RawPrompt, Request
 from models.discover import Places
-from models.errors import ModelNotFound
+from models.errors import ModelNotFound, RequestInvalid
 from models.store import Store
 from tests.weights import write_model
 
@@ -47,6 +50,27 @@ def test_a_file_the_owner_named_answers_to_its_stem(
         assert installed.find(name) == own
     with pytest.raises(ModelNotFound):
         installed.find("other")
+
+
+async def test_an_encoder_gives_vectors_and_is_not_asked_to_write(tmp_path: Path) -> None:
+    settings = load_settings({"ctx": 512}, {"RUNNER_HOME": str(tmp_path)})
+    folder = settings.models_dir / "me" / "bert"
+    folder.mkdir(parents=True)
+    write_model(folder / "bert.gguf", "bert")
+    host = build_host(settings)
+    try:
+        (info,) = [info for info in host.models() if info.architecture == "bert"]
+        assert (info.writes, info.embeds) == (False, True)
+        assert capabilities_of(info) == ["embedding"]
+        made = await host.embed(info.id, ["A house.", "A home."], truncate=False)
+        assert (made.vectors.shape, made.tokens) == ((2, 64), 15)
+        assert np.abs(made.vectors).max() > 0.1
+        loaded = next(one for one in host.models() if one.id == info.id)
+        assert loaded.context == 512
+        with pytest.raises(RequestInvalid, match="use /v1/embeddings"):
+            await anext(host.generate(Request(info.id, RawPrompt("A house."))))
+    finally:
+        await host.close()
 
 
 def test_an_unknown_draft_model_is_an_error_before_anything_is_loaded(tmp_path: Path) -> None:

@@ -130,17 +130,11 @@ async def test_a_model_that_is_not_there_is_not_shown(served: Served) -> None:
     assert (reply.status_code, reply.json()) == (400, {"error": "model is required."})
 
 
-@pytest.mark.parametrize("path", ["copy", "create", "push", "embed", "embeddings"])
+@pytest.mark.parametrize("path", ["copy", "create", "push"])
 async def test_what_is_not_offered_says_so(served: Served, path: str) -> None:
     reply = await served.http.post(f"/api/{path}", json={"model": MODEL, "input": "x"})
     assert reply.status_code == 501
     assert reply.json()["error"].endswith(".")
-
-
-async def test_embeddings_are_told_of_in_every_dialect(served: Served) -> None:
-    reply = await served.http.post("/v1/embeddings", json={"model": MODEL, "input": "x"})
-    assert reply.status_code == 501
-    assert reply.json()["error"]["message"] == "Embeddings are not served yet."
 
 
 # ---------------------------------------------------------------------- fetching and removing

@@ -11,7 +11,7 @@ from typing import Any
 from runtimes.base import Pick, Row
 from runtimes.llamacpp.executor import LlamaExecutor
 from runtimes.llamacpp.model import LlamaModel
-from runtimes.llamacpp.model import load as real_load
+from runtimes.llamacpp.model import load_writer as real_load
 from runtimes.messages import LoadSpec
 
 

@@ -9,7 +9,7 @@ import pytest
 from models.chat import Sampling
 from runtimes.draft_model import DraftModel, same_vocabulary
 from runtimes.engine import Engine
-from runtimes.llamacpp.model import LlamaModel, load
+from runtimes.llamacpp.model import LlamaModel, load_writer
 from runtimes.messages import LoadSpec, Submit, Vocab
 from runtimes.radix import Tokens
 from tests.weights import write_model
@@ -19,7 +19,7 @@ CELLS = 1024
 
 
 def loaded(path: Path, parallel: int = 3, cells: int = CELLS) -> LlamaModel:
-    return load(LoadSpec("", path, 512, cells, parallel, 1), lambda _: None)
+    return load_writer(LoadSpec("", path, 512, cells, parallel, 1), lambda _: None)
 
 
 @pytest.fixture(scope="module")

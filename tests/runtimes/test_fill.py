@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimes.llamacpp.model import load
+from runtimes.llamacpp.model import load_writer
 from runtimes.messages import LoadSpec
 from tests.weights import write_model
 
@@ -25,7 +25,7 @@ def test_the_marks_of_a_vocabulary(
     tmp_path: Path, marks: tuple[str, ...], found: tuple[int, int, int] | None
 ) -> None:
     path = write_model(tmp_path / "tiny.gguf", "llama", marks=marks)
-    model = load(LoadSpec("", path, 64, 64, 1, 1), lambda _: None)
+    model = load_writer(LoadSpec("", path, 64, 64, 1, 1), lambda _: None)
     try:
         assert model.vocab().fill == found
     finally:

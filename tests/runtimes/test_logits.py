@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtimes.base import Logits, Row
-from runtimes.llamacpp.model import LlamaModel, load
+from runtimes.llamacpp.model import LlamaModel, load_writer
 from runtimes.messages import LoadSpec
 from tests.weights import write_model
 
@@ -16,7 +16,7 @@ def model(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LlamaModel]:
     path = write_model(tmp_path_factory.mktemp("tiny") / "model.gguf", request.param)
-    made = load(LoadSpec("", path, 256, 512, 4, 2), lambda _: None)
+    made = load_writer(LoadSpec("", path, 256, 512, 4, 2), lambda _: None)
     yield made
     made.release()
 

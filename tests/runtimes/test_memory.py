@@ -8,7 +8,7 @@ from models.fit import estimate, kept_sequences
 from models.gguf import read_file
 from models.kv import KvType
 from runtimes.base import Row
-from runtimes.llamacpp.model import load
+from runtimes.llamacpp.model import load_writer
 from runtimes.messages import LoadSpec
 from tests.weights import Kind, write_model
 
@@ -20,7 +20,7 @@ ROUNDING = 4 * 10_486
 def compare(path: Path, kv_type: KvType = KvType.F16, *, whole: bool = True) -> None:
     header = read_file(path)
     spec = LoadSpec("", path, 1024, CELLS, PARALLEL, 1, swa_full=whole, kv_type=kv_type)
-    model = load(spec, lambda _: None)
+    model = load_writer(spec, lambda _: None)
     try:
         sequences = kept_sequences(header, PARALLEL)
         need = estimate(header, CELLS, sequences=sequences, kv_type=kv_type, full_window=whole)
@@ -54,7 +54,7 @@ def test_every_kind_of_memory_takes_what_was_estimated(tmp_path: Path, kind: Kin
 
 def test_a_model_that_is_kept_off_the_gpus_loads(tmp_path: Path) -> None:
     path = write_model(tmp_path / "llama.gguf", "llama")
-    model = load(LoadSpec("", path, 512, 512, 1, 1, gpu_layers=0), lambda _: None)
+    model = load_writer(LoadSpec("", path, 512, 512, 1, 1, gpu_layers=0), lambda _: None)
     model.probe()
     assert model.placement() == "CPU"
     model.release()

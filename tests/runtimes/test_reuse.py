@@ -13,7 +13,7 @@ from models.chat import Sampling
 from runtimes.base import Cut, Executor
 from runtimes.blocks import BlockStore
 from runtimes.engine import Engine
-from runtimes.llamacpp.model import LlamaModel, load
+from runtimes.llamacpp.model import LlamaModel, load_writer
 from runtimes.messages import LoadSpec, NewToken, Submit
 from tests.runtimes.recorder import (
     FloatRow,
@@ -36,7 +36,7 @@ PARALLEL = 3
 
 def loaded(path: Path, cells: int, *, swa_full: bool) -> LlamaModel:
     spec = LoadSpec("", path, 1024, cells, PARALLEL, 2, quiet=1, swa_full=swa_full)
-    return load(spec, lambda _: None)
+    return load_writer(spec, lambda _: None)
 
 
 class Rig:

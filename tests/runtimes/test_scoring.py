@@ -9,7 +9,7 @@ import pytest
 from models.chat import Prompted, RawPrompt, Sampling
 from runtimes.base import Executor, Logits, Row
 from runtimes.engine import Engine
-from runtimes.llamacpp.model import LlamaModel, load
+from runtimes.llamacpp.model import LlamaModel, load_writer
 from runtimes.messages import LoadSpec, Scored, StepDone, Submit, Vocab
 from runtimes.repeating import Repeating
 from tests.weights import Kind, write_model
@@ -27,7 +27,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(params=[1, 0], ids=["quiet", "shared"])
 def model(path: Path, request: pytest.FixtureRequest) -> Iterator[LlamaModel]:
     spec = LoadSpec("", path, 1024, 1024, 3, 2, quiet=request.param)
-    made = load(spec, lambda _: None)
+    made = load_writer(spec, lambda _: None)
     yield made
     made.release()
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtimes.llamacpp import binding as c
+from runtimes.llamacpp import vocabulary as v
 from runtimes.segments import SegmentedTokenizer, cutting
 
 WORDS = ("hello world", " ", "  ", "\n", "\n\n", "é", "<", "<|", "<|im", "|>", "n_turn>", "42")
@@ -18,11 +19,11 @@ class Whole:
 
     def __init__(self, model: c.Model) -> None:
         self.model, self.read = model, 0
-        self.every, self.marks = c.special_texts(model)
+        self.every, self.marks = v.special_texts(model)
 
     def __call__(self, text: str, add_begin: bool, specials: bool) -> tuple[int, ...]:
         self.read += len(text)
-        return c.tokenize(self.model, text, add_bos=add_begin, specials=specials)
+        return v.tokenize(self.model, text, add_bos=add_begin, specials=specials)
 
 
 def opened(path: Path) -> Iterator[Whole]:
