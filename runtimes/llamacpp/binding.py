@@ -70,10 +70,15 @@ class Log:
 
 
 def start() -> Log:
-    """Start the backend; returns the log, which must stay referenced."""
+    """Start the backend; returns the log."""
     log = Log()
+    _listening.append(log)
     _c.llama_backend_init()
     return log
+
+
+# The library calls the last one it was given for as long as the process lives.
+_listening: deque[Log] = deque(maxlen=1)
 
 
 def load_model(
