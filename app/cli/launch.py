@@ -8,6 +8,7 @@ from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from app.launch.base import Recipe
+    from app.launch.finding import Found
     from app.settings import Settings
 
 NOT_INSTALLED = 127
@@ -80,12 +81,14 @@ def _launch(
     from app.launch.running import executable_of, run_agent
     from models.errors import AgentMissing
 
+    def check(found: "Found") -> None:
+        if not anyway:
+            check_context(chosen, found)
+
     try:
         executable_of(chosen)  # before a model is loaded for nothing
         with serving(settings, base_url, model, _note) as server:
-            found = loaded(server, model, _note)
-            if not anyway:
-                check_context(chosen, found.model, found.context, found.trained)
+            found = loaded(server, model, check, _note)
             target = Target(found.url, found.model, found.context, folder="")
             return run_agent(chosen, target, settings.api_key, arguments)
     except AgentMissing as error:
@@ -111,7 +114,7 @@ def _show(
 
     found = shown(settings, base_url, model)
     try:
-        check_context(chosen, found.model, found.context, found.trained)
+        check_context(chosen, found)
     except ContextTooSmall as error:
         _note(error.message)
     setup = chosen.prepare(Target(found.url, found.model, found.context, FOLDER))

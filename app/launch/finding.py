@@ -8,7 +8,7 @@ from typing import Any
 from app.address import local_url
 from app.client import LocalServer
 from app.settings import LogLevel, Settings
-from models.errors import ModelNotFound
+from models.errors import ModelNotFound, ServerUnreachable
 
 Note = Callable[[str], None]
 """Is told what takes long."""
@@ -22,6 +22,11 @@ class Found:
     model: str
     context: int | None
     trained: int | None
+    ready: bool
+    """Loaded, so that `context` is what it has got."""
+
+
+Check = Callable[[Found], None]
 
 
 @contextmanager
@@ -42,26 +47,30 @@ def serving(
         yield LocalServer(url, settings.api_key)
 
 
-def loaded(server: LocalServer, model: str | None, note: Note) -> Found:
+def loaded(server: LocalServer, model: str | None, check: Check, note: Note) -> Found:
     """The model to ask for: the one that is named, else the loaded one, else the only one. It is
-    loaded first, for only then is its context known. Raises RunnerError."""
-    entry = _meant(server, model)
-    if entry.get("state", "ready") != "ready":
-        note(f"loading {entry['id']}")
-        server.load(entry["id"])
-        entry = server.model(entry["id"])
-    return _found(server.base_url, entry)
+    checked with what it could have, loaded, and checked with what it has got. Raises RunnerError,
+    and what `check` raises."""
+    found = _meant(server, model)
+    check(found)
+    if found.ready:
+        return found
+    note(f"loading {found.model}")
+    server.load(found.model)
+    found = _found(server, server.model(found.model))
+    check(found)
+    return found
 
 
 def shown(settings: Settings, base_url: str | None, model: str | None) -> Found:
     """What `loaded` would find, as far as that is known without starting anything. Raises
     RunnerError."""
     if running := _running(settings, base_url):
-        return _found(running.base_url, _meant(running, model))
+        return _meant(running, model)
     from models.store import Store
 
     card = Store(settings.models_dir).find(model or _only_here(settings))
-    return Found(local_url(settings.host, settings.port), card.id, settings.ctx, None)
+    return Found(local_url(settings.host, settings.port), card.id, settings.ctx, None, ready=False)
 
 
 def _running(settings: Settings, base_url: str | None) -> LocalServer | None:
@@ -72,15 +81,25 @@ def _running(settings: Settings, base_url: str | None) -> LocalServer | None:
     return LocalServer(url, settings.api_key) if known else None
 
 
-def _meant(server: LocalServer, model: str | None) -> dict[str, Any]:
+def _meant(server: LocalServer, model: str | None) -> Found:
     if model is not None:
-        return server.model(model)
-    entries = server.models()
-    ready = [entry for entry in entries if entry.get("state") == "ready"]
-    for candidates in (ready, entries):
+        return _found(server, server.model(model))
+    all_here = [_found(server, entry) for entry in server.models()]
+    for candidates in ([one for one in all_here if one.ready], all_here):
         if len(candidates) == 1:
             return candidates[0]
-    raise _unclear(f"{server.base_url} has", [entry["id"] for entry in entries])
+    raise _unclear(f"{server.base_url} has", [one.model for one in all_here])
+
+
+def _found(server: LocalServer, entry: dict[str, Any]) -> Found:
+    try:
+        name = str(entry["id"])
+    except KeyError:
+        raise ServerUnreachable(f"{server.base_url} lists a model without a name.") from None
+    context = entry.get("context_length") or entry.get("max_model_len")
+    trained = entry.get("trained_context_length")
+    # Servers that do not tell have what they list.
+    return Found(server.base_url, name, context, trained, entry.get("state", "ready") == "ready")
 
 
 def _only_here(settings: Settings) -> str:
@@ -89,18 +108,16 @@ def _only_here(settings: Settings) -> str:
     ids = [card.id for card in Store(settings.models_dir).list()]
     if len(ids) == 1:
         return ids[0]
-    raise _unclear("No server runs, and here are", ids)
+    raise _unclear("no server runs, and this machine has", ids)
 
 
 def _unclear(where: str, ids: Sequence[str]) -> ModelNotFound:
     if not ids:
-        return ModelNotFound(f"{where} no models. `runner pull MODEL` fetches one.")
+        return ModelNotFound(
+            f"There is nothing to launch an agent on: {where} no model. `runner pull MODEL` "
+            "fetches one."
+        )
     some = ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
     return ModelNotFound(
         f"Which model is meant is not clear: {where} {some}. Name one: `runner launch AGENT MODEL`."
     )
-
-
-def _found(url: str, entry: dict[str, Any]) -> Found:
-    context = entry.get("context_length") or entry.get("max_model_len")
-    return Found(url, entry["id"], context, entry.get("trained_context_length"))

@@ -39,7 +39,7 @@ def _codex(target: Target) -> Setup:
     if target.context:
         settings["model_context_window"] = target.context
     # The values are TOML, and JSON's strings, numbers and booleans are the same there.
-    pairs = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    pairs = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
     return Setup({}, (KEY_VARIABLE,), args=tuple(part for pair in pairs for part in ("-c", pair)))
 
 
@@ -68,7 +68,10 @@ def _claude(target: Target) -> Setup:
         "CLAUDE_CODE_USE_FOUNDRY",
         "CLAUDE_CODE_USE_VERTEX",
     )
-    return Setup(env, ("ANTHROPIC_AUTH_TOKEN",), unset)
+    # Variables in the user's settings come before those of the process, and these before both.
+    files = {"settings.json": _text({"env": env})}
+    args = ("--settings", f"{target.folder}/settings.json")
+    return Setup(env, ("ANTHROPIC_AUTH_TOKEN",), unset, args, files)
 
 
 def _opencode(target: Target) -> Setup:
@@ -110,6 +113,7 @@ def _qwen(target: Target) -> Setup:
     env = {
         "OPENAI_BASE_URL": target.openai_url,
         "OPENAI_MODEL": target.model,
+        "QWEN_USAGE_STATISTICS_ENABLED": "false",
         "QWEN_CODE_SYSTEM_SETTINGS_PATH": f"{target.folder}/settings.json",
     }
     return Setup(
@@ -124,12 +128,14 @@ def _aider(target: Target) -> Setup:
     name = f"openai/{target.model}"
     env = {
         "OPENAI_API_BASE": target.openai_url,
+        "AIDER_OPENAI_API_BASE": target.openai_url,  # comes before .aider.conf.yml
         "AIDER_MODEL": name,
         "AIDER_WEAK_MODEL": name,
         "AIDER_ANALYTICS": "false",
         "AIDER_ANALYTICS_DISABLE": "true",
         "AIDER_CHECK_UPDATE": "false",
         "AIDER_SHOW_MODEL_WARNINGS": "false",
+        "AIDER_SHOW_RELEASE_NOTES": "false",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
     files: dict[str, str] = {}
@@ -137,8 +143,8 @@ def _aider(target: Target) -> Setup:
         known = {"litellm_provider": "openai", "mode": "chat", "max_input_tokens": target.context}
         files = {"models.json": _text({name: known})}
         env["AIDER_MODEL_METADATA_FILE"] = f"{target.folder}/models.json"
-    unset = ("AIDER_OPENAI_API_BASE", "AIDER_OPENAI_API_KEY", "OPENAI_BASE_URL")
-    return Setup(env, ("OPENAI_API_KEY",), unset, files=files)
+    keys = ("OPENAI_API_KEY", "AIDER_OPENAI_API_KEY")
+    return Setup(env, keys, ("OPENAI_BASE_URL",), files=files)
 
 
 def _cline(target: Target) -> Setup:
