@@ -15,7 +15,7 @@ def check_context(recipe: Recipe, found: Found) -> None:
     else:
         remedy = f"Serve it with more: `runner serve {found.model} --ctx {need}`"
     raise ContextTooSmall(
-        f"{recipe.title} needs a context of {need} tokens, and {found.model} has {found.context} here: its "
-        f"first prompt alone is about {recipe.first_prompt} tokens, and answers, files and tool "
-        f"results come on top. {remedy}, or start it all the same with --anyway."
+        f"{recipe.title} needs a context of {need} tokens: its first prompt alone is about "
+        f"{recipe.first_prompt}, and answers, files and tool results come on top. {found.model} "
+        f"has {found.context} here. {remedy}, or start the agent all the same with --anyway."
     )
