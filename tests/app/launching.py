@@ -1,11 +1,13 @@
 """Running `runner launch` in a process of its own, with agents that are played."""
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,11 @@ from tests.app import fakeagent
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "s3cret-key"
+KEYBOARD = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 
 
 @dataclass(frozen=True)
@@ -73,15 +80,23 @@ class Bench:
             stdin=subprocess.DEVNULL,
         )
 
-    def start(self, *arguments: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """In a session without a terminal, as under a supervisor."""
-        return subprocess.Popen(
-            self.command(*arguments),
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    @contextlib.contextmanager
+    def start(
+        self, *arguments: str, env: Mapping[str, str], terminal: int | None = None
+    ) -> Generator[subprocess.Popen[bytes]]:
+        """In a session of its own: without a terminal, as under a supervisor, or on that one."""
+        command = self.command(*arguments)
+        if terminal is not None:
+            command[1:1] = ["-c", KEYBOARD]
+        stream = subprocess.DEVNULL if terminal is None else terminal
+        with subprocess.Popen(
+            command, env=env, stdin=stream, stdout=stream, stderr=stream, start_new_session=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # all have ended, as they should
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def seen(self) -> Seen:
         seen = Seen(**json.loads(self.seen_file.read_text()))

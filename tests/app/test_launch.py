@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +20,6 @@ from tests.app.scripted import MODEL, ScriptedHost
 from tests.weights import write_model
 
 OTHER = "org/other:Q4_K_M"
-KEYBOARD = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
 
 
 @pytest.fixture
@@ -206,16 +200,8 @@ async def test_control_c_reaches_the_agent_once_and_the_terminal_is_its_own(
 ) -> None:
     ours, theirs = os.openpty()
     try:
-        command = bench.command("claude", "--base-url", roomy.url)
-        process = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-c", KEYBOARD, *command[1:]],
-            env=bench.env(**{fakeagent.ACT: "wait"}),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        with process:
+        env = bench.env(**{fakeagent.ACT: "wait"})
+        with bench.start("claude", "--base-url", roomy.url, env=env, terminal=theirs) as process:
             await until(exists(bench.seen_file), 30)
             assert bench.seen().terminal == [True, True, True]
             os.write(ours, b"\x03")
