@@ -4,7 +4,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -53,6 +53,33 @@ class LocalServer:
                 raise ServerUnreachable(f"{self.base_url} is not a runner server.")
             return cast(dict[str, Any], value)
 
+    def models(self) -> list[dict[str, Any]]:
+        """`GET /v1/models`: what can be asked for. Raises RunnerError."""
+        with self._client(_CONNECT_S) as client:
+            return self._listed(client.get("/v1/models")).get("data") or []
+
+    def model(self, name: str) -> dict[str, Any]:
+        """`GET /v1/models/NAME`: one model, by any of its names. Raises RunnerError."""
+        with self._client(_CONNECT_S) as client:
+            return self._listed(client.get(f"/v1/models/{quote(name)}"))
+
+    def load(self, name: str) -> None:
+        """Load a model, which may take minutes. Raises RunnerError."""
+        with (
+            self._client(_SILENCE_S) as client,
+            client.stream("POST", "/api/generate", json={"model": name}) as reply,
+        ):
+            if reply.status_code != 200:
+                reply.read()
+                _check(reply)
+            for line in filter(None, reply.iter_lines()):
+                step: dict[str, Any] = json.loads(line)
+                if error := step.get("error"):
+                    raise RunnerError(str(error))
+                if step.get("done"):
+                    return
+        raise RunnerError(f"{self.base_url} ended before {name} was loaded.")
+
     def chat(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The chunks of a streamed chat completion. Raises RunnerError."""
         with (
@@ -86,6 +113,16 @@ class LocalServer:
             )
         except (httpx.InvalidURL, ImportError, ValueError) as error:
             raise ServerUnreachable(f"{self.base_url} cannot be used: {error}.") from error
+
+    def _listed(self, reply: httpx.Response) -> dict[str, Any]:
+        _check(reply)
+        try:
+            value = reply.json()
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise ServerUnreachable(f"{self.base_url} does not list models as OpenAI's API does.")
+        return cast(dict[str, Any], value)
 
     @contextmanager
     def _client(self, timeout_s: float) -> Generator[httpx.Client]:

@@ -12,6 +12,8 @@ RunnerError
 ├── EngineFailed             a worker process died or could not start
 ├── EngineBusy               the queue is full (HTTP 503, try again)
 ├── ServerUnreachable        no server at the given address
+├── AgentMissing             a coding agent is not installed
+├── ContextTooSmall          a coding agent needs more context than the model has here
 └── HubError                 a download did not succeed
     ├── RepoNotFound · Unauthorized · GatedRepo
     ├── HubUnreachable · ChecksumMismatch · FilesMissing · DiskFull
@@ -92,6 +94,14 @@ class EngineBusy(RunnerError):
 
 class ServerUnreachable(RunnerError):
     """No server answers at the given address."""
+
+
+class AgentMissing(RunnerError):
+    """The program of a coding agent is not on the path."""
+
+
+class ContextTooSmall(RunnerError):
+    """A coding agent needs more context than the model has here."""
 
 
 class HubError(RunnerError):

@@ -106,7 +106,7 @@ def _server(model: str | None, base_url: str | None, api_key: str | None) -> Gen
             f"No server runs at {url}, and no model is named to start one with. Name a model, or "
             "a server with --base-url."
         )
-    from app.bench.local import local_server
+    from app.local import local_server
 
     _note(f"starting a server for {model}")
     with local_server(settings, model) as (url, name):

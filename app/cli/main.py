@@ -8,6 +8,7 @@ from app.cli.bench import bench
 from app.cli.cache import cache_app
 from app.cli.demo import demo
 from app.cli.errors import guarded
+from app.cli.launch import LaunchCommand, launch
 from app.cli.models import models_app
 from app.cli.ps import ps
 from app.cli.pull import pull
@@ -29,6 +30,7 @@ app.command()(ps)
 app.command()(demo)
 app.command()(bench)
 app.command()(pull)
+app.command(cls=LaunchCommand)(launch)
 app.add_typer(models_app, name="models")
 app.add_typer(cache_app, name="cache")
 

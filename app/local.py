@@ -1,7 +1,7 @@
-"""A server of ours, started for a benchmark and ended with it.
+"""A server of ours, started for one command and ended with it.
 
-In a process of its own: in ours, the client that keeps the time would wait for the interpreter's
-lock whenever the server has something to do."""
+In a process of its own: in ours, a benchmark's client, which keeps the time, would wait for the
+interpreter's lock whenever the server has something to do."""
 
 import contextlib
 import multiprocessing
@@ -21,8 +21,11 @@ _STOP_S = 15.0  # the server's own grace, and its workers'
 
 
 @contextlib.contextmanager
-def local_server(settings: Settings, model: str) -> Generator[tuple[str, str]]:
+def local_server(
+    settings: Settings, model: str, log_level: LogLevel = LogLevel.WARNING
+) -> Generator[tuple[str, str]]:
     """Serve one model on a free port of this machine; gives the address and the model's id there.
+    What it logs goes to stderr.
 
     Raises RunnerError."""
     from models.store import Store
@@ -33,7 +36,7 @@ def local_server(settings: Settings, model: str) -> Generator[tuple[str, str]]:
         settings,
         host="127.0.0.1",
         port=0,
-        log_level=LogLevel.WARNING,
+        log_level=log_level,
         origin=dict(settings.origin),  # a read-only view cannot travel to another process
     )
     context = multiprocessing.get_context("spawn")
@@ -57,8 +60,8 @@ def _address(pipe: Connection) -> str:
         kind, text = pipe.recv()
     except EOFError:
         raise EngineFailed(
-            "The server for the benchmark ended before it could be reached. Start one with "
-            "`runner serve` to see why, and run the benchmark beside it."
+            "The server for this command ended before it could be reached. Start one with "
+            "`runner serve` to see why, and run the command beside it."
         ) from None
     if kind == "error":
         raise RunnerError(text)

@@ -1,0 +1,1 @@
+"""Running a coding agent against a server of ours."""
