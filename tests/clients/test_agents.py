@@ -187,6 +187,7 @@ async def test_an_agent_reads_and_answers_on_a_real_model(starter: Served, tmp_p
     assert done.returncode == 0, done.stderr
     sent = re.search(r"Tokens: ([\d.k]+) sent, ([\d.k]+) received", done.stdout)
     assert sent is not None, done.stdout
+    assert "0" not in sent.groups()
 
 
 def test_the_documented_versions_are_those_that_are_installed() -> None:
