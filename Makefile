@@ -17,6 +17,15 @@ export CMAKE_ARGS
 CPU := $(shell { echo "$(CMAKE_ARGS)"; grep -m1 -i '^\(flags\|features\)' /proc/cpuinfo 2>/dev/null || uname -mv; } | cksum | cut -d' ' -f1)
 WHEELS := $(CACHE)/wheels/llama-cpp-python-$(LLAMA)-$(CPU)
 
+# Coding agents are large and some want a newer Node.js than there is: both are kept there, too.
+AGENTS := $(CACHE)/agents
+NPM_AGENTS := codex=@openai/codex@0.171.0 claude=@anthropic-ai/claude-code@2.1.332 \
+	opencode=opencode-ai@1.18.33 qwen=@qwen-code/qwen-code@0.24.4 cline=cline@3.0.65 \
+	pi=@earendil-works/pi-coding-agent@1.6.0 copilot=@github/copilot@1.0.102
+AIDER := aider-chat==0.86.2
+NODE := node-$(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')@22.23.5
+AGENTS_STAMP := $(AGENTS)/.installed-$(shell echo "$(NPM_AGENTS) $(AIDER) $(NODE)" | cksum | cut -d' ' -f1)
+
 SHELL := /bin/sh
 
 .PHONY: run test test-clients test-long install lint types unit format clean
@@ -36,9 +45,9 @@ types: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest
 
-# The SDKs that people use. What they leave open or warn of is theirs.
-test-clients: $(VENV)/.clients
-	$(BIN)/pytest tests/clients -W default -p no:unraisableexception
+# The SDKs and coding agents that people use. What they leave open or warn of is theirs.
+test-clients: $(VENV)/.clients $(AGENTS_STAMP)
+	RUNNER_AGENTS=$(AGENTS) $(BIN)/pytest tests/clients -W default -p no:unraisableexception
 
 # What takes minutes and need not run for each change.
 test-long: $(VENV)/.dev
@@ -74,6 +83,18 @@ $(VENV)/.dev: $(VENV)/.run
 
 $(VENV)/.clients: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --editable '.[clients]'
+	touch $@
+
+$(AGENTS_STAMP):
+	@command -v npm >/dev/null || { echo "npm is missing: install Node.js, with which the coding agents are fetched."; exit 1; }
+	@echo "Installing the coding agents for the tests: 3 GB, some minutes, once."
+	@for agent in node=$(NODE) $(NPM_AGENTS); do \
+		echo "  $${agent#*=}"; mkdir -p "$(AGENTS)/npm/$${agent%%=*}"; \
+		PATH="$$(echo $(AGENTS)/npm/node/node_modules/node-*/bin):$$PATH" npm install --no-audit --no-fund \
+			--loglevel=error --prefix "$(AGENTS)/npm/$${agent%%=*}" "$${agent#*=}" >/dev/null || exit 1; done
+	@echo "  $(AIDER)"
+	$(PYTHON) -m venv $(AGENTS)/py/aider
+	$(AGENTS)/py/aider/bin/python -m pip install --quiet $(AIDER)
 	touch $@
 
 clean:
