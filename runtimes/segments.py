@@ -10,6 +10,7 @@ import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 
 Tokenize = Callable[[str, bool, bool], Sequence[int]]
 """Text to token ids: whether to add the token that begins every text, and whether marks in the text
@@ -52,6 +53,7 @@ class SegmentedTokenizer:
         self._marks = re.compile("|".join(map(re.escape, longest_first))) if marks else None
         self._tokenize, self._begins = tokenize, tuple(begins)
         self._pieces: OrderedDict[str, array[int]] = OrderedDict()
+        self._under_way: dict[str, Future[array[int]]] = {}
         self._size = 0
         self._lock = threading.Lock()
 
@@ -79,11 +81,25 @@ class SegmentedTokenizer:
             if found is not None:
                 self._pieces.move_to_end(piece)
                 return found
-        made = array("i", self._tokenize(piece, False, True))
+            promise = self._under_way.get(piece)
+            if first := promise is None:
+                promise = self._under_way[piece] = Future["array[int]"]()
+        # Agents that begin together share their longest piece: the first one's work is everyone's.
+        return self._make(piece, promise) if first else promise.result()
+
+    def _make(self, piece: str, promise: "Future[array[int]]") -> "array[int]":
+        try:
+            made = array("i", self._tokenize(piece, False, True))
+        except BaseException as error:
+            with self._lock:
+                del self._under_way[piece]
+            promise.set_exception(error)
+            raise
         with self._lock:
-            if piece not in self._pieces:
-                self._pieces[piece] = made
-                self._size += len(piece)
+            del self._under_way[piece]
+            self._pieces[piece] = made
+            self._size += len(piece)
             while self._size > _BUDGET and len(self._pieces) > 1:
                 self._size -= len(self._pieces.popitem(last=False)[0])
+        promise.set_result(made)
         return made

@@ -1,7 +1,9 @@
 """The process of one loaded model.
 
-Two threads: the main one owns every call that computes; the other reads the pipe, answers `Encode`
-at once, and queues the rest. When the pipe closes, the process ends.
+The main thread owns every call that computes. One thread reads the pipe and queues the orders, but
+for texts to tokenize, which a few others do: a long prompt among them keeps no order waiting. One
+writes the pipe, so that a step's news are packed while the next one is computed. When the pipe
+closes, the process ends.
 """
 
 import contextlib
@@ -12,8 +14,10 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Protocol
 
@@ -84,6 +88,8 @@ _PUT_AWAY_S = 1.0
 _SWITCH_S = 0.0002
 # Threads that choose tokens, of as many as half the cores: more of them wait for the interpreter.
 _CHOOSERS = 4
+# And threads that tokenize: agents' prompts of 16k tokens, 100 ms each, come many at once.
+_TOKENIZERS = 4
 
 Load = Callable[[LoadSpec, Callable[[float], None]], LoadedModel]
 
@@ -92,7 +98,13 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     """The process's entry. Reports a failed load as a message, and dies of nothing else."""
     _set_up()
     pipe = _Pipe(connection)
+    try:
+        _serve(pipe, spec)
+    finally:
+        pipe.flush()
 
+
+def _serve(pipe: "_Pipe", spec: LoadSpec) -> None:
     def note(text: str) -> None:
         pipe.send(Notice(text))
 
@@ -111,7 +123,8 @@ def main(connection: Connection, spec: LoadSpec) -> None:
     memory = Counter(model.memory()) + Counter(partner.memory() if partner is not None else {})
     ready = _ready(model, vocab, spec, dict(memory))
     embedding, orders = Embedding(model.embedder), queue.SimpleQueue[ToWorker]()
-    reader = threading.Thread(target=_read, args=(pipe, model, orders), daemon=True)
+    tokenizers = max(1, min(_TOKENIZERS, spec.threads // 2))
+    reader = threading.Thread(target=_read, args=(pipe, model, orders, tokenizers), daemon=True)
     if (writing := model.writing()) is None:
         pipe.send(ready)
         reader.start()
@@ -229,30 +242,52 @@ def _store(model: WritingModel, spec: LoadSpec, note: Callable[[str], None]) -> 
 
 
 class _Pipe:
-    """The worker's end of the pipe, which both threads write to."""
+    """The worker's end of the pipe. Any thread may send; nobody waits for it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._lock = threading.Lock()
+        self._outbox: queue.SimpleQueue[FromWorker | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._writer.start()
 
     def send(self, message: FromWorker) -> None:
-        # The server may be gone; then the reader ends the process.
-        with self._lock, contextlib.suppress(BrokenPipeError):
-            self._connection.send(message)
+        self._outbox.put(message)
 
     def receive(self) -> ToWorker:
         return self._connection.recv()
 
+    def flush(self) -> None:
+        """Send no more, and wait until everything is sent."""
+        self._outbox.put(None)
+        self._writer.join()
 
-def _read(pipe: _Pipe, model: LoadedModel, orders: queue.SimpleQueue[ToWorker]) -> None:
+    def _write(self) -> None:
+        # The server may be gone; then the reader ends the process.
+        with contextlib.suppress(BrokenPipeError):
+            while (message := self._outbox.get()) is not None:
+                self._connection.send(message)
+
+
+def _read(
+    pipe: _Pipe, model: LoadedModel, orders: queue.SimpleQueue[ToWorker], tokenizers: int
+) -> None:
+    pool = ThreadPoolExecutor(tokenizers, thread_name_prefix="tokenize")
+
+    def encode(asked: Encode) -> None:
+        try:
+            tokens = model.encode(asked.text, asked.add_bos, asked.specials)
+        except BaseException:  # whoever asked would wait for ever; a dead worker is started again
+            traceback.print_exc()
+            os._exit(1)
+        pipe.send(Encoded(asked.id, tokens))
+
     while True:
         try:
             message = pipe.receive()
         except (EOFError, OSError):
             os._exit(0)  # the server is gone, and nobody waits for the step under way
         if isinstance(message, Encode):
-            tokens = model.encode(message.text, message.add_bos, message.specials)
-            pipe.send(Encoded(message.id, tokens))
+            pool.submit(encode, message)
         else:
             orders.put(message)
 

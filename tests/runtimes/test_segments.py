@@ -1,6 +1,9 @@
 """Text tokenized piece by piece has the tokens of the whole."""
 
+import itertools
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from runtimes.llamacpp import vocabulary as v
 from runtimes.segments import SegmentedTokenizer, cutting
 
 WORDS = ("hello world", " ", "  ", "\n", "\n\n", "é", "<", "<|", "<|im", "|>", "n_turn>", "42")
+
+LONG = "a" * 4000
 
 
 class Whole:
@@ -106,3 +111,45 @@ def test_a_text_is_cut_only_at_marks_that_are_always_marks(
     marks: tuple[str, ...], others: tuple[str, ...], cuts: tuple[str, ...]
 ) -> None:
     assert cutting(marks, [*marks, *others]) == cuts
+
+
+def test_agents_that_begin_together_have_their_shared_piece_tokenized_once() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    read: list[str] = []
+
+    def slow(text: str, _begin: bool, _specials: bool) -> list[int]:
+        read.append(text)
+        if text == LONG:
+            begun.set()
+            assert go_on.wait(60)
+        return list(text.encode())
+
+    tokenizer = SegmentedTokenizer(slow, ("<end>",), ())
+    with ThreadPoolExecutor(4) as agents:
+        prompts = [f"{LONG}<end>{n}" for n in range(4)]
+        answers = [agents.submit(tokenizer, prompt, False, True) for prompt in prompts]
+        assert begun.wait(60)
+        go_on.set()
+        assert [bytes(answer.result()).decode() for answer in answers] == prompts
+    assert sorted(read) == sorted([LONG, *(f"<end>{n}" for n in range(4))])
+
+
+def test_a_piece_that_failed_is_tried_again() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    tries = itertools.count()
+
+    def failing_once(text: str, _begin: bool, _specials: bool) -> list[int]:
+        if next(tries) == 0:
+            begun.set()
+            assert go_on.wait(60)
+            raise MemoryError(text[:1])
+        return list(text.encode())
+
+    tokenizer = SegmentedTokenizer(failing_once, ("<end>",), ())
+    with ThreadPoolExecutor(1) as agent:
+        first = agent.submit(tokenizer, LONG, False, True)
+        assert begun.wait(60)
+        go_on.set()
+        with pytest.raises(MemoryError):
+            first.result()
+    assert bytes(tokenizer(LONG, False, True)).decode() == LONG
